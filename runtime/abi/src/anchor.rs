@@ -2,7 +2,7 @@
 //! The anchor from which a debugger finds this process's requests and messages (`queue_layout::Anchor`).
 //!
 //! # Safety
-//! Only the exported name is unsafe: no other library defines `rmpi_debug_anchor` (`mpi.api` exports it).
+//! Only the export of the name is unsafe: no other library defines `rmpi_debug_anchor` (`mpi.api` exports it).
 #![allow(unsafe_code, reason = "an exported symbol")]
 
 use queue_layout::Anchor;
@@ -11,14 +11,15 @@ use runtime::{Comm, Universe};
 use crate::handle::{Handle, MPI_Comm};
 use crate::{group_rows, type_rows};
 
-/// The anchor, found by its name in the library's dynamic symbols; filled in at initialization.
+/// The anchor. A debugger finds it by its name in the library's dynamic symbols. [`open`] fills it in.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a name for C programs")]
 pub static rmpi_debug_anchor: Anchor = Anchor::new();
 
-/// Fills the anchor in when MPI is initialized. Slots and rows have stable addresses from now on, even if `universe` is dropped.
+/// Fills the anchor in when MPI is initialized. `many_threads`: whether several threads may be in MPI at a time. Slots
+/// and rows keep their addresses from now on, even after `universe` is dropped.
 pub fn open(universe: &Universe, many_threads: bool) {
     rmpi_debug_anchor.set_threads(many_threads);
     let chunks = universe.messages.engine().arena().chunk_table();

@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Conversion of each kind of parameter from C to the argument of a body. All accesses through a caller's pointer are here; bodies are
-//! safe code.
+//! Converts each kind of C parameter to the argument of a body. All accesses through a caller's pointer are here,
+//! except those to user data. Bodies are safe code.
 //!
 //! | kind in mpi.api | in C | in the body | checks |
 //! |---|---|---|---|
 //! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | none: never accessed here |
-//! | `State` | a pointer of the program's own | [`ExtraState`] | nothing: it is handed back |
+//! | `State` | a pointer of the program | [`ExtraState`] | none: it is only passed back |
 //! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | none: bodies check the range |
-//! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | none: part of the arrays | not negative |
+//! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | the length of these arrays | not negative |
 //! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | none |
 //! | `Peer` | a rank, `MPI_PROC_NULL` or `MPI_ANY_SOURCE` | `c_int` | none: bodies have the communicator |
-//! | `Rank`, `Root`, `Tag` | `int` | `c_int` | none, likewise |
+//! | `Rank`, `Root`, `Tag` | `int` | `c_int` | none: bodies have the communicator |
 //! | `Aint`, `Offset`, `LargeCount` | as named | `isize`, `i64`, `i64` | none |
 //! | `Comm`, `Type`, `Request`, ... | a handle | the handle type | none: the registry checks it |
 //! | `out X` | a pointer | [`OutArg`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
 //! | `inout X` | a pointer | [`InOutArg`], [`InOutCount`], [`StatusMut`] | not NULL |
 //! | `opt out X` | a pointer or NULL | `Option<OutArg>` | none |
 //! | `X[n]` | an array of `n` | `&[X]`, [`CountArray`] | not NULL unless `n` is 0 |
-//! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
+//! | `out X[n]`, `inout X[n]` | an array of `n` | [`OutArray`], [`OutStatuses`], `&mut [X]` | not NULL unless `n` is 0; statuses may be ignored |
 //! | `X[*]` | an array whose length the body determines | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
-//! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL |
-//! | `Weights` | such an array, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
+//! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL unless `n` is 0 |
+//! | `Weights` | an array whose length the body determines, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
 //! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
-//! | `Value`, `out Value`, `Object` | a value of an MPI_T variable, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
+//! | `Value`, `out Value`, `Object` | a value of an MPI_T variable, or the handle of the object that a variable is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, at each read or write |
 //! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | none |
 //! | `MainArgc`, `MainArgv` | addresses of `main`'s parameters | [`MainArgc`], [`MainArgv`] | none: never accessed |
 //!
 //! # Safety
-//! Every unsafe constructor has one of four obligations. By MPI 5.0 they are the obligations of the caller of the C function; entry
+//! Every unsafe constructor has one of four requirements. MPI 5.0 places them on the caller of the C function; entry
 //! points only pass them on. While a call runs:
-//! - **A1**, one value: the pointer is NULL (or a constant of the standard with the same meaning) or points to one value of the C
-//!   type, aligned for it, that may be read (`in`), written (`out`) or both (`inout`).
-//! - **A2**, an array: the same for as many values as the length given, unless that is zero.
-//! - **A3**, an array of the body's length: the same for as many values as the call uses by the standard; bodies must not call `slice`
-//!   with a larger length.
-//! - **A4**, text: NULL, or a NUL-terminated string; for output NULL, or room for the given number of characters.
+//! - **A1**, one value: the pointer is NULL, or a constant of the standard with the same meaning, or it points to one
+//!   aligned value of the C type. That value may be read (`in`), written (`out`) or both (`inout`).
+//! - **A2**, an array: A1 holds for as many values as the given length; a length of 0 requires nothing.
+//! - **A3**, an array of the body's length: A1 holds for as many values as the call uses by the standard. Bodies must
+//!   not call `slice` with a larger length.
+//! - **A4**, text: the pointer is NULL or points to a NUL-terminated string. For output, it is NULL or points to room
+//!   for the given number of characters.
 //!
-//! Two outputs may share one address (programs pass the same dummy twice): outputs are written through raw pointers, one
-//! value at a time, and no reference to them is ever made.
+//! Two `out` parameters may share one address (programs pass the same dummy twice). So they are written through raw
+//! pointers, one value at a time, and no reference to them is ever made.
 #![allow(
     unsafe_code,
     reason = "the only place that dereferences a caller's pointer"
@@ -81,7 +82,8 @@ macro_rules! buffer {
                 self.address() == MPI_IN_PLACE
             }
 
-            /// Whether this is `MPI_BOTTOM`, with which datatypes have absolute addresses. It equals NULL.
+            /// Whether this is `MPI_BOTTOM`, the buffer for datatypes with absolute addresses. `MPI_BOTTOM` equals
+            /// NULL.
             pub fn is_bottom(self) -> bool {
                 self.address() == MPI_BOTTOM
             }
@@ -102,7 +104,7 @@ macro_rules! buffer {
 buffer!(ConstBuf);
 buffer!(MutBuf);
 
-/// A pointer of the program that is only stored and passed back: extra state, attribute values.
+/// A pointer of the program that is only stored and passed back: extra state, or the value of an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct ExtraState(pub *mut c_void);
@@ -118,9 +120,9 @@ pub struct MainArgv(pub *mut *mut *mut c_char);
 /// A callback with counts of type `int` (passed to `MPI_X`) or `MPI_Count` (passed to `MPI_X_c`).
 #[derive(Clone, Copy, Debug)]
 pub enum EitherFn<I, L> {
-    /// Of `MPI_X`.
+    /// The function passed to `MPI_X`.
     Int(Option<I>),
-    /// Of `MPI_X_c`.
+    /// The function passed to `MPI_X_c`.
     Large(Option<L>),
 }
 
@@ -159,7 +161,7 @@ pub fn wide(number: impl WideCount) -> i64 {
     number.wide()
 }
 
-/// The length of arrays; negative is an error.
+/// The length of arrays; a negative one is an error of class `class`.
 pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     let negative = || {
         Error::new(
@@ -190,7 +192,7 @@ impl<T> OutArg<'_, T> {
         })
     }
 
-    /// A parameter that may be NULL.
+    /// A parameter that may be NULL. `None`: it is NULL.
     ///
     /// # Safety
     /// A1.
@@ -228,7 +230,7 @@ impl<T: Copy> InOutArg<'_, T> {
         })
     }
 
-    /// A parameter that may be NULL.
+    /// A parameter that may be NULL. `None`: it is NULL.
     ///
     /// # Safety
     /// A1.
@@ -282,7 +284,7 @@ pub unsafe fn slice_mut<'a, T>(name: &str, pointer: *mut T, length: usize) -> Re
     }
     // SAFETY:
     // - valid, aligned and initialised for the call: A2, the caller's obligation.
-    // - not aliased: MPI 5.0 section 2.3 forbids it for arguments that are written, promised as well.
+    // - not aliased: the caller's obligation too; MPI 5.0 section 2.3 forbids aliases of arguments that are written.
     Ok(unsafe { slice::from_raw_parts_mut(pointer, length) })
 }
 
@@ -323,7 +325,7 @@ pub struct OutArray<'a, T> {
 }
 
 impl<T> OutArray<'_, T> {
-    /// The parameter `name`, an array of `length` values; NULL only if that is zero.
+    /// The parameter `name`, an array of `length` values. NULL is an error, unless `length` is 0.
     ///
     /// # Safety
     /// A2.
@@ -348,7 +350,7 @@ impl<T> OutArray<'_, T> {
         self.length == 0
     }
 
-    /// Writes the value at `index`; nothing if that is past the end.
+    /// Writes the value at `index`. An index past the end is ignored.
     pub fn set(&self, index: usize, value: T) {
         if index >= self.length {
             return;
@@ -359,7 +361,7 @@ impl<T> OutArray<'_, T> {
         unsafe { place.write(value) };
     }
 
-    /// Writes all values of `from`, as far as they fit.
+    /// Writes the values of `from`, as many as fit.
     pub fn fill(&self, from: impl IntoIterator<Item = T>) {
         for (index, value) in from.into_iter().enumerate().take(self.length) {
             self.set(index, value);
@@ -388,7 +390,7 @@ impl<'a, T> OutArrayPtr<'a, T> {
         }
     }
 
-    /// A parameter that may be NULL (`MPI_ERRCODES_IGNORE` is).
+    /// A parameter that may be NULL, as `MPI_ERRCODES_IGNORE` is. `None`: it is NULL.
     ///
     /// # Safety
     /// A3.
@@ -415,9 +417,9 @@ impl<'a> GraphWeights<'a> {
     /// The parameter `name`.
     ///
     /// # Safety
-    /// A3, where `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` count as NULL.
+    /// A3; `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` count as NULL.
     pub unsafe fn new(name: &'static str, pointer: *const c_int) -> Self {
-        // SAFETY: A3, the caller's obligation; `slice` below never follows the two constants.
+        // SAFETY: A3, the caller's obligation; `slice` below never dereferences the two constants.
         Self(unsafe { Array::new(name, pointer) })
     }
 
@@ -446,13 +448,13 @@ impl<'a> OutWeights<'a> {
     /// The parameter `name`.
     ///
     /// # Safety
-    /// A3, where `MPI_UNWEIGHTED` counts as NULL.
+    /// A3; `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` count as NULL.
     pub unsafe fn new(name: &'static str, pointer: *mut c_int) -> Self {
-        // SAFETY: A3, the caller's obligation; `slice` below never follows the constant.
+        // SAFETY: A3, the caller's obligation; `slice` below never dereferences the two constants.
         Self(unsafe { OutArrayPtr::new(name, pointer) })
     }
 
-    /// The first `length` places (A3); `None` for `MPI_UNWEIGHTED`.
+    /// The array of the first `length` weights (A3); `None` for `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY`.
     pub fn slice(&self, length: usize) -> Result<Option<OutArray<'a, c_int>>> {
         if matches!(self.0.pointer.addr(), MPI_UNWEIGHTED | MPI_WEIGHTS_EMPTY) {
             return Ok(None);
@@ -466,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_named_and_a_value_arrives() {
+    fn null_output_argument_is_named_in_the_error() {
         let mut value = 1;
         // SAFETY: the pointer is to a local.
         let out = unsafe { OutArg::new("flag", &raw mut value) }.unwrap();
@@ -479,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_length_is_named_with_its_class() {
+    fn negative_length_error_names_the_parameter_and_has_its_class() {
         let refused = len("count", -3, ErrorClass::COUNT).unwrap_err();
         assert_eq!(refused.class(), ErrorClass::COUNT);
         assert_eq!(
@@ -489,8 +491,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_array_may_be_null_and_others_may_not() {
-        // SAFETY: NULL is allowed in both.
+    fn only_an_empty_array_argument_may_be_null() {
+        // SAFETY: NULL is allowed.
         let empty = unsafe { slice::<c_int>("ranks", core::ptr::null(), 0) };
         assert_eq!(empty, Ok(&[][..]));
         // SAFETY: as above.
@@ -500,16 +502,16 @@ mod tests {
     }
 
     #[test]
-    fn an_output_array_takes_no_more_than_it_holds() {
+    fn an_output_array_is_not_overrun() {
         let mut places = [0; 3];
-        // SAFETY: two of the three values of a local array.
+        // SAFETY: a local array of three values, of which two may be written.
         let out = unsafe { OutArray::new("list", places.as_mut_ptr(), 2) }.unwrap();
         out.fill([7, 8, 9]);
         assert_eq!(places, [7, 8, 0]);
     }
 
     #[test]
-    fn weights_know_their_constants() {
+    fn graph_weights_accept_mpi_unweighted_and_weights_empty() {
         let constant = |address: usize| core::ptr::without_provenance::<c_int>(address);
         // SAFETY: the constants are allowed.
         let none = unsafe { GraphWeights::new("weights", constant(MPI_UNWEIGHTED)) };
@@ -521,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_know_their_constants() {
+    fn buffer_arguments_recognize_in_place_automatic_and_bottom() {
         assert!(ConstBuf(core::ptr::without_provenance(MPI_IN_PLACE)).is_in_place());
         assert!(MutBuf(core::ptr::without_provenance_mut(MPI_BUFFER_AUTOMATIC)).is_automatic());
         assert!(ConstBuf(core::ptr::null()).is_bottom());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An exit handler: the end of a process that has not finalized must not leave other ranks waiting (`DaemonLink::ends`).
+//! An exit handler: if a process ends without `MPI_Finalize`, it reports its end (`DaemonLink::ends`), because other
+//! ranks may wait for it.
 //!
 //! # Safety
 //! - The loader runs functions of this type from `.init_array`, once.
@@ -14,8 +15,8 @@ use core::ffi::{c_int, c_void};
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = register;
 
-/// Registers the handler when the library is loaded. The program's exit handlers are registered later, so they run before this one;
-/// they may still call `MPI_Finalize`.
+/// Registers the handler when the library is loaded. The program registers its exit handlers later, so they run before
+/// this one. So they may still call `MPI_Finalize`.
 extern "C" fn register() {
     unsafe extern "C" {
         fn on_exit(call: extern "C" fn(c_int, *mut c_void), with: *mut c_void) -> c_int;

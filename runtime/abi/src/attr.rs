@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes that programs keep with communicators and datatypes (MPI 5.0 section 7.7).
 //!
-//! A key exists until it is freed *and* no attribute uses it any more; until then it may be used, even freed again. Attributes of an
-//! object are in the order in which they were set; they are copied in that order and deleted in reverse order.
+//! A key exists until it is freed *and* no attribute uses it any more; until then it may be used, even freed again. The
+//! attributes of an object are kept and copied in the order in which they were set, and deleted in reverse order.
 //!
-//! Functions of the program are called outside of visits of the state and without the lock, so they may call MPI, even for the same
-//! attribute: one that is being deleted exists until its function has returned.
+//! Functions of the program are called outside of visits of the state and without the lock, so they may call MPI, even
+//! for the same attribute: an attribute exists until its delete function has returned.
 //!
 //! # Safety
 //! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` call functions of the program. Their obligation **K1**: the function was
@@ -90,7 +90,8 @@ pub fn type_set_attr(
     set(mpi, datatype, keyval, value)
 }
 
-/// `MPI_Comm_get_attr`, `MPI_Attr_get`: the predefined ones (MPI 5.0 section 9.1.2) are addresses of integers.
+/// `MPI_Comm_get_attr`, `MPI_Attr_get`: the value of a predefined attribute (MPI 5.0 section 9.1.2) is the address of
+/// an integer.
 pub fn comm_get_attr(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -102,7 +103,7 @@ pub fn comm_get_attr(
     let Some(number) = predefined(mpi, keyval) else {
         return get(mpi, comm, keyval, &value, &flag);
     };
-    // The program may keep the pointer: one small allocation for each key, never freed.
+    // The program may keep the pointer, so the integer of each predefined key is allocated once and never freed.
     value.set(ExtraState(
         mpi.state(|state| state.attributes.place(keyval, number)),
     ));
@@ -134,7 +135,8 @@ pub fn type_delete_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int) -> Resu
     delete(mpi, datatype, keyval)
 }
 
-/// Copies the attributes of one object to a new one, as their copy functions decide. After an error the new object has none.
+/// Copies the attributes of an object to a new object, as their copy functions decide. After an error the new object
+/// has no attributes.
 pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
     for attribute in mpi.state(|state| state.attributes.all(from.bits())) {
         match attribute.copy(from.bits()) {
@@ -152,7 +154,8 @@ pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the attributes of an object, the last one first. An attribute whose function fails stays, as do those set before it.
+/// Deletes the attributes of an object, the last one first. If a delete function fails, its attribute and those set
+/// before it remain.
 pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
     while let Some(last) = mpi.state(|state| state.attributes.last(object.bits())) {
         last.delete(object.bits())?;
@@ -161,7 +164,7 @@ pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
     Ok(())
 }
 
-/// Deletes all attributes of an object even if functions fail; returns the first error.
+/// Deletes all attributes of an object, even if delete functions fail; returns the first error.
 pub fn drop_all<H: Handle>(mpi: Mpi, object: H) -> Option<Error> {
     let mut first = None;
     while let Err(error) = delete_all(mpi, object) {
@@ -175,7 +178,7 @@ pub fn drop_all<H: Handle>(mpi: Mpi, object: H) -> Option<Error> {
     first
 }
 
-/// All keys, and all attributes by the value of their object's handle.
+/// All keys, by number, and all attributes, by the value of their object's handle.
 #[derive(Default)]
 pub struct Attributes {
     keyvals: HashMap<c_int, Keyval>,
@@ -291,7 +294,7 @@ impl Attribute {
     }
 }
 
-/// The callbacks of a key; predefined ones are small numbers, not functions.
+/// The callbacks of a key. The predefined `MPI_COMM_DUP_FN` and similar are small numbers, not function addresses.
 #[derive(Clone, Copy)]
 enum KeyvalFunctions {
     Comm {
@@ -458,7 +461,7 @@ fn check(code: c_int, which: &str, number: c_int) -> Result<()> {
     if code == c::MPI_SUCCESS {
         return Ok(());
     }
-    // The program's own error code is returned if it is a known one.
+    // The code of the callback is returned if it is a known class or code.
     let class = match ErrorClass(code).is_known() {
         true => ErrorClass(code),
         false => ErrorClass::OTHER,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers for buffered sends (MPI 5.0 section 3.6). Messages are copied into the library's own memory; the attached buffer only limits
-//! their total size, so that too small a buffer is an error on every platform.
+//! Buffers for buffered sends (MPI 5.0 section 3.6). Messages are copied into the library's own memory. The attached
+//! buffer only limits their total size: a buffer that is too small is an error here, as it is in other MPI
+//! implementations.
 
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -114,7 +115,8 @@ pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
     Ok(())
 }
 
-/// The buffer that a send on `comm` is accounted against: the communicator's, otherwise its session's, otherwise the process's.
+/// The number of the buffer against which a send on `comm` is counted: the buffer attached to the communicator,
+/// otherwise that of its session, otherwise that of the process.
 pub(crate) fn of_comm(state: &LibraryState, comm: MPI_Comm) -> u64 {
     let Ok(object) = state.comm(comm) else {
         return PROCESS;
@@ -135,7 +137,7 @@ pub(crate) fn reserve(state: &mut LibraryState, comm: MPI_Comm, bytes: u64) -> R
     Ok(buffer)
 }
 
-/// Checks that a message of `bytes` bytes fits beside those in progress.
+/// Checks that a message of `bytes` bytes fits into the buffer beside the messages in progress.
 pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> Result<()> {
     let Some(attached) = state.buffers.get(&buffer).copied() else {
         return Err(Error::new(
@@ -160,14 +162,15 @@ pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> R
     Err(Error::new(ErrorClass::BUFFER, detail))
 }
 
-/// Bytes of a buffer held by unfinished messages, with their overhead, and the number of these messages. While that is more than
-/// `most`, makes progress: a message may be complete, but its acknowledgement not yet processed.
+/// Bytes of a buffer that unfinished messages hold, with their overhead, and the number of these messages. While more
+/// than `most` bytes are held, makes progress within time limits, because the acknowledgement of a message may have
+/// arrived without having been processed. `None`: makes no progress.
 fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64, u64) {
     let mut times: Option<(Instant, Instant)> = None;
     loop {
         let (bytes, count) = state.universe.messages.buffered_bytes(buffer);
         let held = bytes + count * u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
-        // A message larger than the buffer need not wait for anything.
+        // `None`: the message is larger than the buffer, so progress would not help.
         if count == 0 || most.is_none_or(|most| held <= most) {
             return (held, count);
         }
@@ -244,17 +247,17 @@ fn of_session(mpi: Mpi, session: MPI_Session) -> Result<u64> {
     mpi.state(|state| Ok(numbered(state.sessions.get(session)?.number)))
 }
 
-/// The number of a session's buffer: above all context ids.
+/// The number of a session's buffer; it is above all context ids.
 fn numbered(session: SessionNumber) -> u64 {
     u64::from(session.0) | 1 << 32
 }
 
-/// Without progress for this time, no acknowledgement is expected.
+/// Without progress for this time, the wait for acknowledgements ends.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(20);
-/// Limit of the total time, since other messages may keep arriving.
+/// Limit of the whole wait for acknowledgements: other messages may cause progress without end.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of the process's buffer; communicators' buffers have their context id, which is higher.
+/// The number of the process's buffer. The number of a communicator's buffer is its context id, which is higher.
 const PROCESS: u64 = 0;
 
 const _: c_int = MPI_BSEND_OVERHEAD;

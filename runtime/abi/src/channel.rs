@@ -4,8 +4,8 @@
 //! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error handler.
 //!
 //! # Safety
-//! The callers' obligations, which each function repeats: arrays have the given length, and the memory of a channel belongs to it
-//! from each start to its completion, as [`UserBlocks::new`] requires.
+//! The callers' obligations, which each function repeats: arrays have the given length, and the program leaves the
+//! memory of a channel alone from each start to its completion, as [`UserBlocks::new`] requires.
 #![allow(unsafe_code, reason = "C entry points")]
 
 use core::ffi::{c_double, c_int, c_void};
@@ -35,12 +35,12 @@ pub struct MessageBlocks {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FailureRecord {
-    /// Index among the given ends.
+    /// Index of the failed channel in the given array.
     index: usize,
-    /// Bytes of a message that was too long, and of its receive.
+    /// Bytes of a message that was too long, and of the memory of its receive.
     message_bytes: u64,
     room_bytes: u64,
-    /// It was an earlier message than the one that was waited for.
+    /// 1 if an earlier message failed, not the one that was waited for; otherwise 0.
     is_earlier: c_int,
     /// Why the peer is lost; zero-terminated.
     why: [u8; WHY_BYTES],
@@ -52,9 +52,9 @@ pub struct FailureRecord {
 pub enum Code {
     /// Success.
     Ok = 0,
-    /// The id is of no channel, or of the wrong end.
+    /// The id is not the id of a channel, or it is that of the wrong end.
     Stale = 1,
-    /// The channel is started, or opened, and not complete.
+    /// The channel has been started, or opened, and is not complete.
     Active = 2,
     /// There is no such rank, direction or class.
     BadPeer = 3,
@@ -70,7 +70,7 @@ pub enum Code {
     Lost = 8,
     /// There are too many channels.
     NoMemory = 9,
-    /// MPI is not initialised, or finalised.
+    /// MPI is not initialised, or already finalised.
     NotReady = 10,
     /// The peer has left the communicator: it starts no more messages.
     Left = 11,
@@ -167,7 +167,7 @@ fn declare(
     })
 }
 
-/// Starts all given channels, the receives first; or none, if one of them is stale or active.
+/// Starts all given channels, the receives first. If one of them is stale or active, starts none.
 ///
 /// # Safety
 /// `ids` has `count` elements; the memory of these channels belongs to them until completion.
@@ -213,7 +213,7 @@ fn test(mpi: Mpi, ids: &[ChannelId]) -> (bool, Code) {
     }
 }
 
-/// Waits until all given channels are complete or inactive, at most `seconds`; without limit if that is negative.
+/// Waits until all given channels are complete or inactive, at most for `seconds`; a negative value means no limit.
 ///
 /// # Safety
 /// `ids` has `count` elements.
@@ -268,7 +268,8 @@ pub unsafe extern "C" fn rmpi_channel_move(
     })
 }
 
-/// Leaves a communicator: peers that wait, or will wait, for this process there get [`Code::Left`].
+/// Leaves a communicator: peers that wait, now or later, for this process on a channel of the communicator get
+/// [`Code::Left`].
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
@@ -288,7 +289,8 @@ pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
     in_mpi(Code::NotReady, left) as c_int
 }
 
-/// Writes the first failure among these channels in their last wait or test. Returns its code, or [`Code::Ok`] if there is none.
+/// Writes the first failure of the given channels in their last wait or test. Returns the code of the failure, or
+/// [`Code::Ok`] if there is none.
 ///
 /// # Safety
 /// `ids` has `count` elements; `failure` is writable.
@@ -314,10 +316,10 @@ pub unsafe extern "C" fn rmpi_channel_failure(
 
 fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, FailureRecord)> {
     ids.iter().enumerate().find_map(|(index, id)| {
-        let (failed, words) = universe.channels.failure(&universe.network, *id).ok()??;
+        let (failed, reason) = universe.channels.failure(&universe.network, *id).ok()??;
         let mut why = [0; WHY_BYTES];
-        let bytes = words.len().min(WHY_BYTES - 1);
-        why[..bytes].copy_from_slice(&words.as_bytes()[..bytes]);
+        let bytes = reason.len().min(WHY_BYTES - 1);
+        why[..bytes].copy_from_slice(&reason.as_bytes()[..bytes]);
         let failure = FailureRecord {
             index,
             message_bytes: failed.message_bytes,
@@ -340,11 +342,11 @@ pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
     })
 }
 
-/// Writes the counters of channels: bytes moved directly, packed, sent ahead; one-sided writes, gates sent, allocations; bytes in
-/// frames, malformed frames.
+/// Writes the counters of channels, in this order: bytes moved directly, bytes packed, bytes sent eagerly, one-sided
+/// writes, gates sent, allocations, bytes sent in frames, malformed frames.
 ///
 /// # Safety
-/// `counters` has room for eight.
+/// `counters` has room for eight values.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
@@ -375,7 +377,7 @@ fn visit(visit: impl FnOnce(&mut runtime::Universe) -> Result<(), ChannelError>)
     in_mpi(Code::NotReady, |mpi| Code::of(mpi.visit(visit))) as c_int
 }
 
-/// Runs a body in MPI; `otherwise` if MPI is not initialized.
+/// Runs a body in MPI; returns `otherwise` if MPI is not initialized, or already finalized.
 fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
     enter_private("rmpi_channel_wait", body).unwrap_or(otherwise)
 }
@@ -390,7 +392,7 @@ unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     }
 }
 
-/// An invalid id, unless `count` is 0.
+/// One invalid id; empty if `count` is 0.
 #[cold]
 fn no_names(count: usize) -> &'static [ChannelId] {
     &[ChannelId(0)][..count.min(1)]
@@ -411,7 +413,7 @@ unsafe fn memory_of(pieces: *const MessageBlocks, count: usize) -> Option<Channe
     let used = pieces.iter().filter(|piece| !is_empty(piece));
     let blocks = used.map(|piece| {
         let base = NonNull::new(piece.base.cast::<u8>())?;
-        // SAFETY: the caller's obligation for the memory of pieces.
+        // SAFETY: the memory of the pieces belongs to the channel: the caller's obligation.
         Some(unsafe { UserBlocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
     });
     ChannelMemory::new(blocks.collect::<Option<Vec<_>>>()?)

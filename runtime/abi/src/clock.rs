@@ -5,7 +5,7 @@
 //! Two calls of the C library that write a local.
 #![allow(unsafe_code, reason = "two system calls")]
 
-/// Nanoseconds of that clock.
+/// The time of that clock in nanoseconds.
 pub(crate) fn ticks() -> u64 {
     let time = read();
     let (seconds, rest) = (time.tv_sec, time.tv_nsec);
@@ -33,7 +33,7 @@ pub(crate) fn resolution() -> f64 {
         tv_sec: 0,
         tv_nsec: 1,
     };
-    // SAFETY: `time` is a local that the call writes; where the call fails it stays as it is.
+    // SAFETY: `time` is a local that the call writes; if the call fails, `time` keeps its value of one nanosecond.
     unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, &raw mut time) };
     seconds(time)
 }

@@ -68,13 +68,13 @@ pub fn comm_free(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
 /// `MPI_Comm_disconnect`: waits for pending communication on the communicator (MPI 5.0 section 11.10.4).
 pub fn comm_disconnect(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
-    let meeting = AwaitedCollective {
+    let awaited = AwaitedCollective {
         context: ended.context,
         call: None,
         root: None,
         bytes: None,
     };
-    mpi.wait_until(Awaits::Ranks(meeting), |universe| {
+    mpi.wait_until(Awaits::Ranks(awaited), |universe| {
         universe.messages.is_quiet(ended.context)
     });
     comm_free(mpi, comm)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Agreement on a new communicator: short messages from a leader to its group, and between the leaders of two groups.
+//! Agreement on a new communicator: short messages from the leader of a group to its members, and between the leaders
+//! of two groups.
 //!
 //! If possible, a leader alone chooses the [context id](crate::comm_context), so that one message from the leader to each other process
 //! is enough. Messages that are not part of a collective on the communicator use its
@@ -26,19 +27,20 @@ pub(crate) struct AgreementLane {
 }
 
 impl AgreementLane {
-    /// The lane for messages between the two groups of an intercommunicator, or between some members of a communicator.
+    /// The lane of a communicator with this tag: for messages between the two groups of an intercommunicator, or
+    /// between some members of a communicator.
     pub(crate) fn of(comm: &Comm, tag: c_int) -> Self {
         let context = comm.making_context();
         Self { context, tag }
     }
 
-    /// Sends words.
+    /// Sends words; returns when the sends are complete.
     pub(crate) fn send(self, mpi: Mpi, to: Peer, words: &[u32]) -> Result<()> {
         let started = self.start_send(mpi, to, words)?;
         complete(mpi, started)
     }
 
-    /// Receives words.
+    /// Receives the words of a matching [`send`](Self::send).
     pub(crate) fn receive(self, mpi: Mpi, from: Peer) -> Result<Vec<u32>> {
         let mut length = [0; WORD];
         finish(mpi, self.start_receive(mpi, from, &mut length)?)?;
@@ -47,14 +49,14 @@ impl AgreementLane {
         Ok(to_words(&bytes))
     }
 
-    /// Exchanges words with a process that calls the same.
+    /// Exchanges words with a process that calls `exchange` too.
     pub(crate) fn exchange(self, mpi: Mpi, with: Peer, words: &[u32]) -> Result<Vec<u32>> {
         let started = self.start_send(mpi, with, words)?;
         let received = self.receive(mpi, with);
         complete(mpi, started).and(received)
     }
 
-    /// Broadcasts words of a group's first member along a tree. Only the members call.
+    /// Broadcasts words of a group's first member along a tree. Only the members of the group call it.
     pub(crate) fn share(
         self,
         mpi: Mpi,
@@ -82,7 +84,7 @@ impl AgreementLane {
         Ok(words)
     }
 
-    /// Starts the sends of the number of words, and of the words.
+    /// Starts two sends: of the number of words, and of the words.
     pub(crate) fn start_send(self, mpi: Mpi, peer: Peer, words: &[u32]) -> Result<Started> {
         let Self { context, tag } = self;
         let target = SendTarget { context, peer, tag };
@@ -107,7 +109,7 @@ impl AgreementLane {
     }
 }
 
-/// Gathers equally many words of each rank of an intracommunicator, in rank order.
+/// Gathers the words of all ranks of an intracommunicator, in rank order. Each rank gives the same number of words.
 pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
     let mut all = vec![0; mine.len() * comm.size() as usize];
     let at = comm.rank as usize * mine.len();
@@ -149,7 +151,7 @@ pub(crate) struct GroupExchange {
     pub(crate) theirs: Vec<u32>,
 }
 
-/// Exchanges words of rank 0 with the other group, and chooses a new context id.
+/// Exchanges the words of the two groups' leaders (rank 0), and chooses a new context id.
 pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<GroupExchange> {
     let mut received = Vec::new();
     if comm.rank == 0
@@ -168,7 +170,8 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<GroupExchang
     })
 }
 
-/// The same without a context id: returns the words of the remote group's leader.
+/// Exchanges the words of the two groups' leaders (rank 0), without a context id; returns the words of the remote
+/// group's leader.
 pub(crate) fn exchange_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>> {
     let mut received = Vec::new();
     if comm.rank == 0
@@ -179,7 +182,8 @@ pub(crate) fn exchange_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<
     broadcast_words(mpi, &comm.local(), 0, received)
 }
 
-/// The leaders' part: returns the other leader's words, followed by the new context id; 0 if all processes have to agree on one.
+/// The leaders' part of an exchange: returns the other leader's words, followed by the new context id, or by 0 if all
+/// processes have to agree on a context id.
 pub(crate) fn exchange_leaders(
     mpi: Mpi,
     lane: AgreementLane,
@@ -187,7 +191,7 @@ pub(crate) fn exchange_leaders(
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
-    // The other leader checks its own group.
+    // Of the other group only the leader is checked here: the other leader checks its own group.
     let other = Group::of(vec![leader]);
     let proposed = propose(mpi, [Some(own), Some(&other)], ContextScope::One);
     mine.push(proposed);
@@ -198,7 +202,7 @@ pub(crate) fn exchange_leaders(
     Ok(theirs)
 }
 
-/// Encodes a group: the global names of its members.
+/// Encodes a group as words: the global names of its members.
 pub(crate) fn words_of(mpi: Mpi, group: &Group) -> Vec<u32> {
     let names = mpi.visit(|universe| {
         let roster = universe.roster();
@@ -209,7 +213,7 @@ pub(crate) fn words_of(mpi: Mpi, group: &Group) -> Vec<u32> {
     names.into_iter().flat_map(words_of_name).collect()
 }
 
-/// Decodes a group.
+/// Decodes a group from words.
 pub(crate) fn group_of(mpi: Mpi, words: &[u32]) -> Result<Group> {
     let names = words.as_chunks::<NAME>().0.iter().map(name_of);
     let peers = mpi.visit(|universe| {
@@ -238,13 +242,13 @@ fn name_of(&[low, high, rank]: &[u32; NAME]) -> ProcessName {
 
 /// Checks that a group is a subset of a communicator's local group.
 pub(crate) fn check_members(comm: &Comm, members: &Group) -> Result<()> {
-    let stranger = members
+    let outsider = members
         .peers()
         .find(|peer| comm.group.rank_of(*peer).is_none());
-    stranger.map_or(Ok(()), |stranger| {
+    outsider.map_or(Ok(()), |outsider| {
         let detail = format!(
             "the group has a process (world rank {}) that is not in the communicator",
-            stranger.0
+            outsider.0
         );
         Err(Error::new(ErrorClass::GROUP, detail))
     })
@@ -279,5 +283,5 @@ fn to_words(bytes: &[u8]) -> Vec<u32> {
 }
 
 const WORD: usize = size_of::<u32>();
-/// Number of words of a process's name.
+/// Number of words in the global name of a process.
 const NAME: usize = 3;

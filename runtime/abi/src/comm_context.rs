@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The context id of a new communicator: chosen by a leader alone, or agreed on by all processes that make it.
+//! The context id of a new communicator: chosen by one leader, or agreed on by all processes that make the
+//! communicator.
 //!
 //! A leader can choose if all members are in its job, since the processes of a job allocate disjoint context ids
-//! (`Universe::reserve_context`). If they are in several jobs, or the leader has none left, it sends 0, and the members
-//! [agree](ContextMembers::agree) on one: each attempt takes two rounds along a tree.
+//! (`Universe::reserve_context`). If the members are in several jobs, or the leader has no context id left, the leader
+//! sends 0, and the members [agree](ContextMembers::agree) on a context id. Each attempt to agree takes two rounds
+//! along a tree.
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -20,7 +22,7 @@ use crate::error::Result;
 /// The result type of collectives.
 type Outcome<T> = core::result::Result<T, runtime::Error>;
 
-/// The scope of a context id.
+/// What a context id is used for.
 #[derive(Clone, Copy)]
 pub(crate) enum ContextScope {
     /// One communicator.
@@ -29,8 +31,9 @@ pub(crate) enum ContextScope {
     Groups,
 }
 
-/// Chooses a new context id: by rank 0 of an intracommunicator, by the leaders of two groups, or by all. The `purpose` of rank 0 counts.
-/// Processes that are not in the new communicator must [release](release_context) it.
+/// Returns a new context id, which rank 0 of an intracommunicator, the leaders of two groups, or all processes have
+/// chosen. Only the `purpose` that rank 0 passes is used. Processes that are not in the new communicator must
+/// [release](release_context) the context id.
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Result<ContextId> {
     let local = comm.local();
     Ok(CollectiveCall::run(mpi, &local, async |call| {
@@ -38,7 +41,7 @@ pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Resul
     })?)
 }
 
-/// The same as a part of a task; `call` is made on the local group.
+/// [`new_context`] as a part of a task. `call` is a call on the local group.
 pub(crate) async fn choose_context(
     mpi: Mpi,
     call: &CollectiveCall<Mpi>,
@@ -63,7 +66,8 @@ pub(crate) async fn choose_context(
     }
 }
 
-/// Agrees on a context id among all members of a communicator, of both groups if it has two. Collective.
+/// Agrees on a context id among all members of a communicator; on an intercommunicator, among the members of both
+/// groups. Collective.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
     Ok(CollectiveCall::run(mpi, &comm.local(), async |call| {
         ContextMembers::of(comm, call).agree(mpi).await
@@ -78,7 +82,8 @@ fn lane_of(comm: &Comm, call: &CollectiveCall<Mpi>) -> AgreementLane {
     }
 }
 
-/// The context id that a leader proposes for a communicator of these groups; 0: none, so that all have to agree.
+/// The context id that a leader proposes for a communicator of these groups; 0: it proposes none, so all members have
+/// to agree.
 pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: ContextScope) -> u32 {
     let context = mpi.visit(|universe| {
         let mut groups = groups.into_iter().flatten();
@@ -93,7 +98,8 @@ pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: ContextSco
     context.map_or(0, |context| context.0)
 }
 
-/// Chooses between the context ids that two leaders propose, with the same result on both; 0: one of them proposes none.
+/// Chooses one of the context ids that two leaders propose; both leaders choose the same. 0: a leader proposes none, so
+/// all members have to agree.
 pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
     let chosen = if proposed == 0 || other == 0 {
         0
@@ -108,17 +114,17 @@ pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
 
 /// Releases a context id in a process that will not be in the new communicator.
 pub(crate) fn release_context(mpi: Mpi, context: ContextId) {
-    mpi.visit(|universe| universe.comms.let_go_context(context));
+    mpi.visit(|universe| universe.comms.free_context(context));
 }
 
-/// The processes that make a communicator: the members of a group, and the lane of their messages; for one of two groups, also the
-/// other group's leader.
+/// The processes that make a communicator: the members of a group, and the lane of their messages. If two groups make
+/// the communicator, the leader also has the other group's leader.
 pub(crate) struct ContextMembers {
     group: Group,
-    /// Rank in that group. Rank 0 leads.
+    /// Rank of this process in that group. Rank 0 is the leader.
     rank: u32,
     lane: AgreementLane,
-    /// The other leader, on the leader of one of two groups.
+    /// The other group's leader, with the lane to it; only on the leader of one of two groups.
     other: Option<(AgreementLane, Peer)>,
 }
 
@@ -135,7 +141,7 @@ impl ContextMembers {
         }
     }
 
-    /// The members of a group, with a lane of their own.
+    /// The members of a group, with `lane` for their messages.
     pub(crate) fn in_lane(lane: AgreementLane, group: &Group, rank: u32) -> Self {
         Self {
             group: group.clone(),
@@ -145,7 +151,7 @@ impl ContextMembers {
         }
     }
 
-    /// The members of a group with rank `leader` as the leader, which knows the other group's leader.
+    /// Makes rank `leader` the leader. `other`: the other group's leader with the lane to it; only used on the leader.
     pub(crate) fn led_by(self, leader: u32, other: Option<(AgreementLane, Peer)>) -> Self {
         let size = self.group.size();
         let turned = (0..size).filter_map(|at| self.group.peer((leader + at) % size));
@@ -157,7 +163,7 @@ impl ContextMembers {
         }
     }
 
-    /// The rank of this process among them; rank 0 leads.
+    /// The rank of this process among the members; rank 0 is the leader.
     pub(crate) fn rank(&self) -> u32 {
         self.rank
     }
@@ -167,12 +173,12 @@ impl ContextMembers {
         &self.group
     }
 
-    /// Agrees on a context id that is unused in all of them, and reserves it. Collective.
+    /// Agrees on a context id that is unused in all members, and reserves it. Collective.
     pub(crate) async fn agree(&self, mpi: Mpi) -> Outcome<ContextId> {
         let (mut from, mut attempt) = (0, 0);
         loop {
             let lowest = mpi.visit(|universe| universe.comms.propose_context(from));
-            // A process without a free id sends the highest value.
+            // A process without a free id sends `NONE_LEFT`, which is above all ids and so becomes the maximum.
             let lowest = lowest.map_or(NONE_LEFT, |context| context.0);
             let context = ContextId(self.highest(mpi, lowest).await?);
             let keeps = mpi.visit(|universe| universe.comms.keep_context(context));
@@ -185,31 +191,32 @@ impl ContextMembers {
                     refused?;
                 }
             }
-            // Other groups may try the same ids concurrently: each advances by another distance.
+            // Other groups may try the same ids concurrently, so the groups advance by different distances.
             attempt += 1;
             from = context.0.saturating_add(1 + self.spread(attempt));
         }
     }
 
-    /// The distance to advance after this many attempts, different from that of concurrent groups.
+    /// The distance to advance after this many attempts: a hash, so that concurrent groups seldom have the same.
     fn spread(&self, attempt: u32) -> u32 {
         let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
         seed.wrapping_add(attempt).wrapping_mul(0x9E37_79B9) >> 22
     }
 
-    /// The same, outside of tasks.
+    /// [`agree`](Self::agree) as a blocking call, outside of tasks.
     pub(crate) fn agree_now(&self, mpi: Mpi) -> Result<ContextId> {
-        let meeting = AwaitedCollective {
+        let awaited = AwaitedCollective {
             context: self.lane.context,
             call: None,
             root: None,
             bytes: None,
         };
-        Ok(mpi.block_on(false, meeting, self.agree(mpi))?)
+        Ok(mpi.block_on(false, awaited, self.agree(mpi))?)
     }
 
-    /// The maximum of the members' words: up a tree, from leader to leader, and down again.
+    /// The maximum of the members' words. The words go up a tree to the leader, from leader to leader, and the result
+    /// goes down again.
     async fn highest(&self, mpi: Mpi, word: u32) -> Outcome<u32> {
         let (lane, rank, size) = (self.lane, self.rank, self.group.size());
         let member = |rank: u32| self.group.peer(rank).filter(|_| rank < size);
@@ -228,7 +235,8 @@ impl ContextMembers {
         } else if let Some((lane, leader)) = self.other {
             match exchange_word(mpi, lane, leader, highest).await {
                 Ok(word) => highest = highest.max(word),
-                // The members of this group do not detect the loss of the other leader: it is reported to them here.
+                // The members of this group do not detect that the other leader is lost, so the leader sends them
+                // `UNREACHED`.
                 Err(error) => (highest, failed) = (UNREACHED, Some(error)),
             }
         }
@@ -247,12 +255,13 @@ impl ContextMembers {
     }
 }
 
-/// Exchanges a word with a process that calls the same.
+/// Exchanges a word with a process that calls `exchange_word` too.
 async fn exchange_word(mpi: Mpi, lane: AgreementLane, with: Peer, word: u32) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, with, &mut *bytes)?;
     let sent = start_send(mpi, lane, with, word);
-    // The receive completes before this returns, since the peer sends in every case.
+    // Waits for the receive even if the send failed: the receive uses `bytes`, and it completes, since the peer sends
+    // in every case.
     let received = ended(mpi, received).await;
     if let Some(sent) = sent? {
         ended(mpi, sent).await?;
@@ -312,7 +321,7 @@ async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
 }
 
 const WORD: usize = size_of::<u32>();
-/// Instead of a context id: a process has none left to propose.
+/// Sent instead of a context id by a process that has none left to propose.
 const NONE_LEFT: u32 = u32::MAX - 1;
-/// Instead of a context id: the other leader is lost.
+/// Sent instead of a context id by a leader if the other leader is lost.
 const UNREACHED: u32 = u32::MAX;

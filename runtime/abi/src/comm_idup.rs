@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `MPI_Comm_idup` and `MPI_Comm_idup_with_info` (MPI 5.0 section 7.4.2).
 //!
-//! The handle is created at once, for a communicator without processes, and the attributes are copied; the task that agrees on the
-//! context id replaces the communicator at its end.
+//! The call creates the handle, for a communicator without processes, and copies the attributes. A task then agrees on
+//! the context id, and at its end replaces the communicator of the handle.
 
 use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
@@ -88,7 +88,7 @@ impl PreparedCollective for Duplicate {
                     state.universe.comms.rename(&comm, &object.name);
                     true
                 }
-                // The program freed it, erroneously, before its request was complete.
+                // The program freed the communicator, erroneously, before the request was complete.
                 Err(_) => {
                     state.universe.forget(&comm);
                     false

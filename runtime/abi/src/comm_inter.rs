@@ -40,7 +40,8 @@ pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>)
     Ok(())
 }
 
-/// `MPI_Intercomm_create`: the leaders exchange their groups, and broadcast the result in their groups.
+/// `MPI_Intercomm_create`: each leader sends its group to the other leader, and broadcasts the group that it received
+/// in its own group.
 pub fn intercomm_create(
     mpi: Mpi,
     local_comm: MPI_Comm,
@@ -53,12 +54,13 @@ pub fn intercomm_create(
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
     let exchanged = match leader == local.rank {
-        // An error here must be broadcast too, since the other members wait.
-        true => meet(mpi, &local, peer_comm, remote_leader, tag).map(Some),
+        // After an error this rank still takes part in the broadcast below, since the other members wait there.
+        true => exchange_with_leader(mpi, &local, peer_comm, remote_leader, tag).map(Some),
         false => Ok(None),
     };
-    let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
-    let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
+    let (result, failed) =
+        exchanged.map_or_else(|error| (None, Some(error)), |result| (result, None));
+    let (words, other) = result.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
     let mut exchanged = broadcast_words(mpi, &local, leader, words)?;
     if let Some(error) = failed {
         return Err(error);
@@ -83,15 +85,16 @@ pub fn intercomm_create(
         })?,
         context => ContextId(context),
     };
-    // Only now, since the others wait for this process in the agreement.
+    // An error in `remote` is returned only now, since other processes may wait for this one in the agreement.
     let remote = remote.inspect_err(|_| release_context(mpi, context))?;
     let made = Comm::new(context, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
 }
 
-/// The leaders' exchange: their groups, and the context id.
-fn meet(
+/// The leaders' exchange. Returns the words that the other leader sent (its group), followed by the context id or 0;
+/// and the other leader with the lane to it.
+fn exchange_with_leader(
     mpi: Mpi,
     local: &Comm,
     peer_comm: MPI_Comm,
@@ -120,7 +123,8 @@ fn meet(
     Ok((exchanged, (lane, peer)))
 }
 
-/// `MPI_Intercomm_merge`: the group with `high` comes second; if both have the same value, the group with the lower leader comes first.
+/// `MPI_Intercomm_merge`: the group that passes `high` comes second. If both groups pass the same value, the group
+/// whose leader has the lower global name comes first.
 pub fn intercomm_merge(
     mpi: Mpi,
     intercomm: MPI_Comm,
@@ -132,7 +136,7 @@ pub fn intercomm_merge(
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;
     let their_high = swapped.theirs.first().copied().unwrap_or(0);
-    // By its global name, which is the same in both groups.
+    // Leaders are compared by their global names, which are the same in both groups.
     let leader = |group: &Group| {
         let name = |universe: &mut Universe| universe.roster().name(group.peer(0)?);
         mpi.visit(name).map(|name| (name.job, name.rank))

@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Info;
 use crate::info::{self, InfoPairs};
 
-/// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the resource types of guided splits, and whether this process is bound to one
-/// instance of each.
+/// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the resource types for guided splits, each with the value `true`
+/// if this process is bound to one instance of it.
 pub fn get_hw_resource_info(hw_info: OutArg<'_, MPI_Info>) -> Result<()> {
     let mut pairs = InfoPairs::default();
     pairs.set(SHARED_MEMORY, c"true");
@@ -24,8 +24,8 @@ pub fn get_hw_resource_info(hw_info: OutArg<'_, MPI_Info>) -> Result<()> {
 
 /// The color of this process for the split; `MPI_UNDEFINED` if it gets no communicator.
 ///
-/// The node is the only known resource: an unguided split of a communicator on one node returns `MPI_COMM_NULL`, which ends a
-/// program's recursion.
+/// The node is the only known resource. So an unguided split of a communicator on one node returns `MPI_COMM_NULL`,
+/// which ends the recursion of a program that splits repeatedly.
 pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs) -> Result<c_int> {
     match split_type {
         c::MPI_COMM_TYPE_SHARED => Ok(node(mpi)),
@@ -57,10 +57,10 @@ pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs
     }
 }
 
-/// Adds the resource type to the info object of an unguided split, if that can be changed.
+/// Adds the resource type to the info object of an unguided split, unless the object cannot be changed.
 ///
 /// # Errors
-/// For a handle that is no info object.
+/// If the handle is not that of an info object.
 pub(crate) fn set_resource(split_type: c_int, info: MPI_Info) -> Result<()> {
     let can_change = ![MPI_Info::NULL, MPI_Info::ENV].contains(&info);
     match split_type {

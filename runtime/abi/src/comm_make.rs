@@ -62,7 +62,7 @@ fn duplicate(
     Ok(())
 }
 
-/// `MPI_Comm_create`: every rank of `comm` calls; those outside of `group` get `MPI_COMM_NULL`.
+/// `MPI_Comm_create`: every rank of `comm` calls it; ranks outside of `group` get `MPI_COMM_NULL`.
 pub fn comm_create(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -78,7 +78,7 @@ pub fn comm_create(
         let remote = group_of(mpi, &theirs).inspect_err(|_| release_context(mpi, context))?;
         (context, Some(remote))
     } else {
-        // Each rank may pass another group, and only knows its own.
+        // Each rank may pass a different group, and this rank has only its own.
         let purpose = match members.size() == parent.size() {
             true => ContextScope::One,
             false => ContextScope::Groups,
@@ -86,12 +86,12 @@ pub fn comm_create(
         is_one_of_several = members.size() != parent.size();
         (new_context(mpi, &parent, purpose)?, None)
     };
-    let nobody = remote.as_ref().is_some_and(|remote| remote.size() == 0);
+    let is_remote_empty = remote.as_ref().is_some_and(|remote| remote.size() == 0);
     let rank = parent
         .group
         .peer(parent.rank)
         .and_then(|me| members.rank_of(me));
-    match rank.filter(|_| !nobody) {
+    match rank.filter(|_| !is_remote_empty) {
         None => {
             release_context(mpi, context);
             newcomm.set(MPI_Comm::NULL);
@@ -108,7 +108,7 @@ pub fn comm_create(
     Ok(())
 }
 
-/// `MPI_Comm_create_group`: only the members call.
+/// `MPI_Comm_create_group`: only the members of `group` call it.
 pub fn comm_create_group(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -139,7 +139,7 @@ pub fn comm_create_group(
     Ok(())
 }
 
-/// A new context id, chosen by the first member of a group. Only the members call.
+/// A new context id, chosen by the first member of a group. Only the members of the group call this.
 pub(crate) fn lead(mpi: Mpi, lane: AgreementLane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {
@@ -201,10 +201,10 @@ pub fn comm_split_type(
     Ok(())
 }
 
-/// Splits a communicator by color, ordered by key; `None` for a process with `MPI_UNDEFINED`, and in an intercommunicator if no
-/// process of the other group has this color.
+/// Splits a communicator by color, ordered by key; `None` if the color of this process is `MPI_UNDEFINED`, or, in an
+/// intercommunicator, if no process of the other group has its color.
 pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result<Option<Comm>> {
-    // Every process that may be the first of its color reserves a context id.
+    // Each process with a color reserves a context id, because it may turn out to be the first of its color.
     let proposed = match color {
         c::MPI_UNDEFINED => 0,
         _ => propose(
@@ -224,7 +224,8 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         true => Some(exchange_words(mpi, parent, &all)?),
         false => None,
     };
-    // All processes see the same entries. If one has no context id for its color, a common one is agreed on for all colors.
+    // All processes see the same entries. If one process could not reserve a context id, all processes agree on a
+    // common one for all colors.
     let agreed = match lack_one(&all) || other.as_deref().is_some_and(lack_one) {
         true => Some(agree_all(mpi, parent)?),
         false => None,
@@ -236,11 +237,11 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         Some(context) => context.0,
         None => part.context.max(chosen),
     };
-    let nobody = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
-    if proposed != 0 && (proposed != context || nobody) {
+    let is_remote_empty = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
+    if proposed != 0 && (proposed != context || is_remote_empty) {
         mpi.visit(|universe| universe.release_context(ContextId(proposed)));
     }
-    if color == c::MPI_UNDEFINED || nobody {
+    if color == c::MPI_UNDEFINED || is_remote_empty {
         release_context(mpi, ContextId(context));
         return Ok(None);
     }
@@ -277,7 +278,7 @@ impl SplitEntry {
     }
 }
 
-/// Whether a process among these has no context id for its color.
+/// Whether one of these entries has a color but no context id.
 fn lack_one(all: &[u32]) -> bool {
     let mut entries = all
         .as_chunks::<ENTRY>()
@@ -288,7 +289,8 @@ fn lack_one(all: &[u32]) -> bool {
     entries.any(|entry| entry.color != c::MPI_UNDEFINED && entry.context == 0)
 }
 
-/// The processes of one group with a color, in their new order, and the context id that the first of them reserved.
+/// The processes of one group that have the same color, ordered by key, and the context id that the first of them
+/// reserved.
 struct SplitGroup {
     peers: Vec<Peer>,
     context: u32,
@@ -316,7 +318,8 @@ impl SplitGroup {
     }
 }
 
-/// Makes the handle of a new communicator, which inherits the error handler (MPI 5.0 section 9.3).
+/// Makes the handle of a new communicator. The communicator inherits the error handler of `parent` (MPI 5.0 section
+/// 9.3).
 pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Comm> {
     let handle = mpi.state(|state| {
         let parent = state.comm(parent)?;
@@ -337,7 +340,7 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 
 /// Reports a new communicator to debuggers and tools.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
-    // It may have been cached before it was complete.
+    // The handle may have been cached before the communicator was complete.
     express_lanes::forget(handle);
     anchor::set_handle(comm, handle);
     // A communicator without processes is not complete yet.

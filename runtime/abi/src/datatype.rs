@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_the_upper_half_add_and_subtract_like_pointers() {
+    fn aint_arithmetic_wraps_like_pointers() {
         let high = isize::MIN + 16;
         assert_eq!(aint_diff(aint_add(high, 64), high), 64);
         assert_eq!(aint_add(isize::MAX, 1), isize::MIN);

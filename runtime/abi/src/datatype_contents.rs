@@ -22,7 +22,7 @@ pub struct Recipe {
     types: Vec<ConstituentType>,
 }
 
-/// A datatype that another was made of, even if its handle has been freed.
+/// A datatype that another datatype was made of; kept even after its handle has been freed.
 #[derive(Clone, Debug)]
 pub enum ConstituentType {
     /// A datatype that cannot be freed.
@@ -60,21 +60,21 @@ impl Recipe {
         }
     }
 
-    /// Adds an argument that is `int` in both forms.
+    /// Adds an argument that is `int` in both the `int` and the large-count form of a constructor.
     #[must_use]
     pub fn integer(mut self, value: c_int) -> Self {
         self.integers.push(value);
         self
     }
 
-    /// Adds an array of such arguments.
+    /// Adds an array of arguments that are `int` in both forms.
     #[must_use]
     pub fn integers(mut self, values: &[c_int]) -> Self {
         self.integers.extend(values);
         self
     }
 
-    /// Adds an argument that is `int` in one form and `MPI_Count` in the other.
+    /// Adds an argument that is `int` in the `int` form and `MPI_Count` in the large-count form.
     #[must_use]
     pub fn number(mut self, width: CountWidth, value: i64) -> Self {
         match width {
@@ -86,7 +86,7 @@ impl Recipe {
         self
     }
 
-    /// Adds an argument that is `MPI_Aint` in one form and `MPI_Count` in the other.
+    /// Adds an argument that is `MPI_Aint` in the `int` form and `MPI_Count` in the large-count form.
     #[must_use]
     pub fn place(mut self, width: CountWidth, value: i64) -> Self {
         match width {
@@ -98,7 +98,7 @@ impl Recipe {
         self
     }
 
-    /// Adds an array of counts, of the array's own type.
+    /// Adds an array of arguments to the list of its element type.
     #[must_use]
     pub fn list(mut self, values: &CountArray<'_>) -> Self {
         match values {
@@ -155,7 +155,7 @@ pub fn type_get_envelope(
     Ok(())
 }
 
-/// `MPI_Type_get_contents`. The returned handles are new ones, except predefined ones.
+/// `MPI_Type_get_contents`. The returned handles are new, except those of predefined datatypes.
 pub fn type_get_contents(
     mpi: Mpi,
     datatype: MPI_Datatype,
@@ -166,7 +166,7 @@ pub fn type_get_contents(
 ) -> Result<()> {
     let Some(recipe) = recipe(mpi, datatype)? else {
         let detail = format!(
-            "{} is predefined, it was made of nothing; ask MPI_Type_get_envelope for its combiner first",
+            "{} is predefined, it has no constituents; check its combiner with MPI_Type_get_envelope first",
             describe(datatype.0)
         );
         return Err(Error::new(ErrorClass::TYPE, detail));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_go_where_their_form_has_room_for_them() {
+    fn constructor_arguments_are_stored_by_their_width() {
         let small = Recipe::new(1)
             .number(CountWidth::Int, 3)
             .place(CountWidth::Int, -8)
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_a_million_datatypes_ends_without_a_million_calls() {
+    fn a_chain_of_a_million_datatypes_is_freed_without_recursion() {
         let mut last =
             object(Recipe::new(1).types([ConstituentType::Predefined(MPI_Datatype::INT)]));
         for _ in 0..1_000_000 {

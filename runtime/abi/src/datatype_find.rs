@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lookup of datatypes: by class and size, by precision and range (MPI 5.0 section 19.1.5), by the two parts of a pair
-//! (section 5.1.14).
+//! Lookup of datatypes: by class and size, or by precision and range (MPI 5.0 section 19.1.5); of pair types by their
+//! two parts (section 5.1.14).
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub fn match_size(
 pub fn create_f90_integer(mpi: Mpi, r: c_int, new: OutArg<'_, MPI_Datatype>) -> Result<()> {
     let fitting = INTEGER_RANGES.iter().find(|(range, _)| r <= *range);
     let found = fitting.filter(|_| r >= 0).map(|(_, found)| *found);
-    let words = || format!("no integer has {r} decimal digits, the longest has 38");
-    f90(mpi, [MPI_COMBINER_F90_INTEGER, r, 0], found, words, &new)
+    let detail = || format!("no integer has {r} decimal digits, the longest has 38");
+    f90(mpi, [MPI_COMBINER_F90_INTEGER, r, 0], found, detail, &new)
 }
 
 /// `MPI_Type_create_f90_real`.
@@ -91,15 +91,15 @@ pub fn get_value_index(
     Ok(())
 }
 
-/// The datatype of a key, made at the first call: the same parameters give the same handle.
+/// The datatype of a key. It is made at the first call, so equal parameters give the same handle.
 fn f90(
     mpi: Mpi,
     key: [c_int; 3],
     found: Option<MPI_Datatype>,
-    words: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
     new: &OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
-    let found = found.ok_or_else(|| Error::new(ErrorClass::ARG, words()))?;
+    let found = found.ok_or_else(|| Error::new(ErrorClass::ARG, detail()))?;
     let handle = mpi.state(|state| {
         if let Some(known) = state.f90_types.get(&key) {
             return Ok::<_, Error>(*known);
@@ -177,7 +177,7 @@ const LOGICALS: &[(c_int, MPI_Datatype)] = &[
     (16, MPI_Datatype::LOGICAL16),
 ];
 
-/// Decimal range of each integer type.
+/// Decimal exponent range of each integer type.
 const INTEGER_RANGES: &[(c_int, MPI_Datatype)] = &[
     (2, MPI_Datatype::INTEGER1),
     (4, MPI_Datatype::INTEGER2),
@@ -243,14 +243,14 @@ mod tests {
     use crate::datatype_table::{BasicItem, basic};
 
     #[test]
-    fn lists_say_the_sizes_that_the_types_have() {
+    fn size_lists_match_the_sizes_of_the_datatypes() {
         for (bytes, datatype) in [INTEGERS, REALS, COMPLEXES, LOGICALS].concat() {
             assert_eq!(basic(datatype).map(|b| c_int::from(b.size)), Some(bytes));
         }
     }
 
     #[test]
-    fn the_smallest_number_that_is_precise_enough_is_taken() {
+    fn f90_real_selects_the_smallest_sufficient_precision() {
         let real = |p, r| precise(p, r).map(|(real, _)| real);
         assert_eq!(real(6, 37), Some(MPI_Datatype::REAL4));
         assert_eq!(real(7, MPI_UNDEFINED), Some(MPI_Datatype::REAL8));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_of_their_parts() {
+    fn pair_datatypes_consist_of_their_value_and_index() {
         for (value, index, pair) in PAIRS {
             let part = |datatype| match basic(datatype).unwrap().shape {
                 BasicItem::One(scalar) => scalar,

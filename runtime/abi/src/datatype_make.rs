@@ -318,7 +318,7 @@ pub fn dup(mpi: Mpi, old: MPI_Datatype, new: OutArg<'_, MPI_Datatype>) -> Result
     Ok(())
 }
 
-/// A datatype that a new one is made of.
+/// The datatype that a new datatype is made of.
 struct Old {
     part: ConstituentType,
     datatype: Arc<Datatype>,
@@ -335,7 +335,7 @@ impl Old {
     }
 }
 
-/// Lengths in items and displacements in bytes of blocks.
+/// Blocks: each a length in items and a displacement in bytes.
 struct BlockList(Vec<(u64, i64)>);
 
 impl BlockList {
@@ -366,7 +366,8 @@ impl BlockList {
     }
 }
 
-/// Maximum nesting of constructors: packing recurses once for each, which must fit on the stack of any thread.
+/// Maximum nesting of constructors. Packing recurses once for each level, and the recursion must fit on the stack of
+/// any thread.
 const MAX_NESTING: u32 = 1000;
 
 /// Inserts a new datatype, uncommitted, and writes its handle.
@@ -413,7 +414,8 @@ fn length_of(count: i64) -> Result<u64> {
     u64::try_from(count).map_err(|_| bad_count(count))
 }
 
-/// The length of a block, the one at `index` of several.
+/// The length of a block as unsigned; an error if it is negative. `index`: the position of the block in an array, for
+/// the error.
 fn block_of(length: i64, index: Option<usize>) -> Result<u64> {
     u64::try_from(length).map_err(|_| {
         let which = index.map_or_else(String::new, |index| format!(" at index {index}"));
@@ -457,7 +459,7 @@ fn within(name: &str, index: usize, value: i64, low: i64, high: i64) -> Result<(
     )))
 }
 
-/// Whether the first dimension is contiguous (`MPI_ORDER_FORTRAN`).
+/// Whether the first dimension varies fastest in memory (`MPI_ORDER_FORTRAN`).
 fn is_fastest_first(order: c_int) -> Result<bool> {
     match order {
         MPI_ORDER_C => Ok(false),
@@ -468,7 +470,7 @@ fn is_fastest_first(order: c_int) -> Result<bool> {
     }
 }
 
-/// The coordinates of a process in a grid, in row-major order whatever the order of the array.
+/// The coordinates of a process in a grid. Ranks are always in row-major order, also for an array in Fortran order.
 fn places_in_grid(size: c_int, rank: c_int, psizes: &[c_int]) -> Result<Vec<u64>> {
     for (index, processes) in psizes.iter().enumerate() {
         at_least_one("array_of_psizes", index, i64::from(*processes))?;
@@ -540,7 +542,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_counted_as_c_does() {
+    fn darray_process_grid_is_in_row_major_order() {
         assert_eq!(places_in_grid(6, 4, &[2, 3]), Ok(vec![1, 1]));
         assert_eq!(places_in_grid(6, 5, &[3, 2]), Ok(vec![2, 1]));
         let detail = |result: Result<Vec<u64>>| result.unwrap_err().detail().to_owned();
@@ -555,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dimension_is_dealt_out_or_refused() {
+    fn darray_distributions_are_computed_or_rejected() {
         let dealt =
             |distribution, length, processes| spread(0, distribution, length, 10, processes);
         let default = MPI_DISTRIBUTE_DFLT_DARG;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The predefined datatypes: a table indexed by handle, for the 256 numbers from 0x200 on.
 //!
-//! Sizes are those of C on Linux with 64-bit pointers; Fortran types without a size in their name have the compilers' default sizes
-//! (4-byte `INTEGER`, `REAL` and `LOGICAL`). A test compares them with the size bits of the standard's handles (MPI 5.0
-//! section 20.3).
+//! Sizes are those of C on Linux with 64-bit pointers; Fortran types without a size in their name have the default
+//! sizes of Fortran compilers (4 bytes for `INTEGER`, `REAL` and `LOGICAL`). A test compares the sizes with the size
+//! bits of the standard's handles (MPI 5.0 section 20.3).
 
 use std::sync::{Arc, OnceLock};
 
@@ -40,7 +40,7 @@ pub const fn table() -> [Option<Basic>; 256] {
     table
 }
 
-/// Bytes in external32 (MPI 5.0 section 14.5.2), which for some types differ from the native size.
+/// Size in external32 (MPI 5.0 section 14.5.2) in bytes; for some types it differs from the native size `bytes`.
 const fn external(datatype: MPI_Datatype, bytes: u8) -> u8 {
     const LONG: usize = MPI_Datatype::LONG.0;
     const UNSIGNED_LONG: usize = MPI_Datatype::UNSIGNED_LONG.0;
@@ -97,8 +97,8 @@ pub fn dense_size(datatype: MPI_Datatype) -> usize {
         .map_or(0, |size| usize::from(*size))
 }
 
-/// The initial name of a predefined datatype (MPI 5.0 section 7.8). Of two names for a datatype it is the one that is not a synonym
-/// by MPI 5.0 section 3.2.2.
+/// The initial name of a predefined datatype (MPI 5.0 section 7.8). If a datatype has two names, it is the name that
+/// MPI 5.0 section 3.2.2 does not call a synonym.
 pub fn name(datatype: MPI_Datatype) -> Option<&'static str> {
     match datatype {
         MPI_Datatype::LONG_LONG => Some("MPI_LONG_LONG_INT"),
@@ -248,7 +248,7 @@ mod tests {
     use crate::c::HANDLE_NAMES;
 
     #[test]
-    fn every_datatype_of_the_standard_is_in_the_table_and_nothing_else_is() {
+    fn the_table_has_exactly_the_datatypes_of_the_standard() {
         for bits in 0x1f0..0x310 {
             let named = HANDLE_NAMES.iter().any(|(number, _)| *number == bits);
             let datatype = (0x201..0x300).contains(&bits) && named;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_code_in_a_number_is_its_size() {
+    fn the_size_code_in_a_datatype_handle_is_the_datatypes_size() {
         for bits in (0x240..0x300).filter(|bits| basic(MPI_Datatype(*bits)).is_some()) {
             let coded = 1 << ((bits >> 3) & 7);
             assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_laid_out_as_c_structs() {
+    fn pair_datatypes_have_the_layout_of_c_structs() {
         let layout = |datatype| {
             basic(datatype)
                 .map(|b| (b.size, b.extent, b.align))
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn external32_has_its_own_lengths() {
+    fn external32_lengths_differ_from_native_lengths() {
         let external = |datatype| basic(datatype).unwrap().external;
         assert_eq!(external(MPI_Datatype::LONG), 4);
         assert_eq!(external(MPI_Datatype::LONG_INT), 8);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_standards() {
+    fn datatype_names_are_those_of_the_standard() {
         assert_eq!(name(MPI_Datatype::TWO_INT), Some("MPI_2INT"));
         assert_eq!(name(MPI_Datatype::LONG_LONG), Some("MPI_LONG_LONG_INT"));
         assert_eq!(name(MPI_Datatype::NULL), None);

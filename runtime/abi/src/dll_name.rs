@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The path of the debugger library for message queues (`librmpi_mqs.so`): in the folder of this library, wherever that was moved.
+//! The path of the debugger library for message queues (`librmpi_mqs.so`): in the folder from which this library was
+//! loaded.
 //!
 //! Debuggers read these variables in a process that has not reached `main`, so they are filled when the library is loaded.
 //!
 //! # Safety
-//! Exported names of the debuggers' interface; a function in `.init_array`; strings of the loader, which are valid as long as the
-//! library is loaded.
+//! Three unsafe things are done here: exporting the names of the debuggers' interface, placing a function in
+//! `.init_array`, and reading strings of the loader, which are valid as long as the library is loaded.
 #![allow(unsafe_code, reason = "exported symbols, and the loader's answer")]
 
 use core::ffi::CStr;
@@ -31,7 +32,7 @@ pub static MPIR_dll_name: [AtomicU8; ROOM] = {
     text
 };
 
-/// `char **`: the same path, and a terminating NULL.
+/// `char **`: the path of [`MPIR_dll_name`], and a terminating NULL.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
@@ -39,7 +40,7 @@ pub static MPIR_dll_name: [AtomicU8; ROOM] = {
 pub static mpimsgq_dll_locations: AtomicPtr<AtomicPtr<AtomicU8>> =
     AtomicPtr::new((&raw const PATHS).cast_mut().cast());
 
-/// `char **`: libraries for handle introspection; there is none.
+/// `char **`: libraries for handle introspection. There are none, so the list is only a NULL.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
@@ -80,12 +81,12 @@ fn own_file() -> Option<PathBuf> {
     if unsafe { libc::dladdr(here, found.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: zero bytes are null pointers and zeros, and the loader has filled them in.
+    // SAFETY: the value was zeroed, which is valid for pointers, and then the loader filled it in.
     let name = unsafe { found.assume_init() }.dli_fname;
     if name.is_null() {
         return None;
     }
-    // SAFETY: the loader's string, which stays as long as the library.
+    // SAFETY: a C string of the loader, valid as long as the library is loaded.
     let name = unsafe { CStr::from_ptr(name) };
     let file = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     std::path::absolute(file).ok()
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mqs_001_the_library_for_debuggers_lies_beside_the_shared_one() {
+    fn mqs_001_the_debugger_library_is_in_the_folder_of_libmpi_abi() {
         let beside = |file: &str| beside(Path::new(file));
         let expected = Some(PathBuf::from("/opt/x/lib/librmpi_mqs.so"));
         assert_eq!(beside("/opt/x/lib/libmpi_abi.so.1"), expected);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frame around every body: checks that MPI is initialized, takes the lock, runs the body, and raises its error.
+//! The frame around every body: checks that MPI is initialized, takes the lock, runs the body, and raises the error
+//! that the body returns.
 
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -15,7 +16,8 @@ use crate::process::{self, ProcessPhase};
 use crate::tool::ToolError;
 use crate::tool_event;
 
-/// Proof that MPI is initialized and that this thread holds the lock, if there is one. Bodies get it and pass it on.
+/// Proof that MPI is initialized and that this thread holds the lock, if there is one. Bodies get an `Mpi` as an
+/// argument, and pass it on.
 #[derive(Clone, Copy, Debug)]
 pub struct Mpi {
     function: &'static str,
@@ -36,10 +38,10 @@ impl Mpi {
     }
 }
 
-/// The object that an error is raised on: whose error handler is called (MPI 5.0 section 9.3).
+/// The object whose error handler is called for an error (MPI 5.0 section 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// No object: `MPI_COMM_SELF`, by section 9.3.
+    /// No object: errors are raised on `MPI_COMM_SELF`, by section 9.3.
     Nothing,
     /// A communicator.
     Comm(MPI_Comm),
@@ -54,7 +56,7 @@ pub enum On {
 }
 
 impl On {
-    /// The standard's name of a predefined object.
+    /// The standard's name of the object, if it is a predefined one.
     pub fn predefined_name(self) -> Option<&'static str> {
         match self {
             Self::Nothing | Self::Request(_) => None,
@@ -93,7 +95,8 @@ fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
     raise(name, on, error)
 }
 
-/// Runs the body of the private function `name`, which has result codes of its own. `None`: MPI is not initialized, or finalized.
+/// Runs the body of the private function `name`, which has result codes of its own. `None` if MPI is not initialized,
+/// or already finalized.
 #[inline]
 pub fn enter_private<R>(name: &'static str, body: impl FnOnce(Mpi) -> R) -> Option<R> {
     if process::phase() != ProcessPhase::Running {
@@ -150,7 +153,8 @@ pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
     )
 }
 
-/// Raises `error` of the MPI function `name`: on the object in the error, otherwise on `on`, the object of its parameters.
+/// Raises `error` of the MPI function `name`: on the object that the error names, otherwise on `on`, the object in the
+/// function's parameters.
 #[cold]
 pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
     let on = error.on().unwrap_or(on);
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fatal_message_says_who_what_why_and_the_class() {
+    fn fatal_error_message_has_rank_function_reason_and_class() {
         process::set_identity(process::Identity { rank: 3, size: 64 });
         let detail = "destination rank 99 is not in the communicator, which has 64 ranks";
         let error = Error::new(ErrorClass::RANK, detail);
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_interface_has_codes_of_its_own_and_no_handler() {
+    fn mpi_t_errors_are_mpi_t_codes_and_call_no_error_handler() {
         process::tool_begins();
         let null = || Err(Error::null("name").into());
         assert_eq!(
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_on_a_file_returns_to_the_program() {
+    fn a_file_error_returns_its_code() {
         let on = On::File(MPI_File::NULL);
         let code = unsupported_any_time("MPI_File_open", on);
         assert_eq!(code, c::MPI_ERR_UNSUPPORTED_OPERATION);

@@ -107,7 +107,7 @@ pub fn pcontrol(_level: c_int) -> Result<()> {
     Ok(())
 }
 
-/// A length, which is below every `MPI_MAX_` constant, as a C int.
+/// A length as a C int. Lengths here are below the `MPI_MAX_` constants.
 fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_forward_in_ticks_of_at_most_a_microsecond() {
+    fn wtime_does_not_decrease_and_wtick_is_at_most_a_microsecond() {
         let first = wtime();
         assert!(wtime() >= first && first > 0.0);
         assert!(wtick() > 0.0 && wtick() <= 1e-6);

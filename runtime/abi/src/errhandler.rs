@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //! [`Handler::call`] calls a function of the program. Its obligation **H1**: the function was passed to
-//! `MPI_Xxx_create_errhandler`, by whose contract it may be called with a handle of that kind, a code, and nothing more.
+//! `MPI_Xxx_create_errhandler`, by whose contract it may be called with the addresses of a handle of that kind and of a
+//! code, and without further arguments.
 #![allow(unsafe_code, reason = "calls the program's error handlers")]
 
 use core::ffi::c_int;
@@ -42,10 +43,10 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// Calls a handler of the program with the object and the code; returns whether this is one.
+    /// Calls the program's function, if this handler has one, with the object and the code. Returns whether it has one.
     ///
-    /// If the object is of another kind than the handler, which is possible only for a call without an object, the handler gets the
-    /// standard's default object of its kind. It is called without the lock.
+    /// The function is called without the lock. If the object is not of the handler's kind, which is possible only for
+    /// a call without an object, the function gets `MPI_COMM_SELF` or the null handle of the handler's kind.
     pub fn call(self, on: On, code: c_int) -> bool {
         let mut code = code;
         let code = &raw mut code;
@@ -185,7 +186,7 @@ pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> 
     ))
 }
 
-/// `MPI_Errhandler_free`. Frees only the handle: objects that use the handler keep the function until it is replaced.
+/// `MPI_Errhandler_free`. Frees only the handle: objects with this error handler keep it until another is set.
 pub fn errhandler_free(errhandler: InOutArg<'_, MPI_Errhandler>) -> Result<()> {
     find(errhandler.get())?;
     errhandler.set(MPI_Errhandler::NULL);
@@ -198,7 +199,7 @@ pub(crate) fn of_self() -> Handler {
     find(handler).unwrap_or(Handler::Fatal)
 }
 
-/// A copy of that handler, because errors without an object may be raised by any thread at any time.
+/// A copy of the handler of `MPI_COMM_SELF`, because any thread may raise an error without an object at any time.
 static OF_SELF: Mutex<MPI_Errhandler> = Mutex::new(MPI_Errhandler::ERRORS_ARE_FATAL);
 
 /// Looks an error handler up.

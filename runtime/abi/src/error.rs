@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors: a class of the standard, and a text with what was given and what was expected.
+//! Errors: a class of the standard, and a text that states what was given and what was expected.
 //!
 //! A body returns [`Error`]; [`mod@crate::enter`] calls the error handler. The code that C gets is the class itself (MPI 5.0
 //! section 9.4 permits that), and `MPI_Error_string` appends the text of the last error of that class.
@@ -21,7 +21,7 @@ pub type Result<T> = core::result::Result<T, Error>;
 pub struct ErrorClass(pub c_int);
 
 impl ErrorClass {
-    /// The standard's name; `None` for what the program added.
+    /// The standard's name; `None` for a class or code that the program added.
     pub fn name(self) -> Option<&'static str> {
         let found = ERROR_CLASSES.iter().find(|(number, _)| *number == self.0);
         found.map(|(_, name)| *name)
@@ -33,13 +33,14 @@ impl ErrorClass {
         found.map(|(_, text)| *text)
     }
 
-    /// Whether it is one of the standard, or a class or code that the program added.
+    /// Whether the number is a class of the standard, or a class or code that the program added.
     pub fn is_known(self) -> bool {
         self.of_code().is_some()
     }
 
-    /// Takes the number as an error code and returns its class: itself for a code of the standard, the class given at
-    /// `MPI_Add_error_code` for one of the program's; `None` for an unknown one.
+    /// Takes the number as an error code and returns its class. For a code of the standard or a class of the program,
+    /// that is the number itself; for a code of the program, the class passed to `MPI_Add_error_code`. `None` for an
+    /// unknown number.
     pub fn of_code(self) -> Option<Self> {
         match self.name() {
             Some(_) => Some(self),
@@ -84,8 +85,8 @@ impl Error {
         }))
     }
 
-    /// Raises the error on this object instead of the one in the call's parameters: `MPI_Wait` raises it on the communicator of its
-    /// request.
+    /// Makes the error one that is raised on the object `on`, not on the object in the call's parameters. For example,
+    /// `MPI_Wait` raises errors on the communicator of its request.
     #[must_use]
     pub fn raised_on(mut self, on: On) -> Self {
         self.0.on = Some(on);
@@ -102,12 +103,12 @@ impl Error {
         &self.0.detail
     }
 
-    /// The object it is raised on, if not the one in the call's parameters.
+    /// The object that the error is raised on, if it is not the one in the call's parameters.
     pub fn on(&self) -> Option<On> {
         self.0.on
     }
 
-    /// The pointer parameter `name` is NULL.
+    /// The error for a pointer parameter `name` that is NULL.
     #[cold]
     pub fn null(name: &str) -> Self {
         Self::new(ErrorClass::ARG, format!("the parameter `{name}` is NULL"))
@@ -136,8 +137,8 @@ pub fn remember(error: &Error) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
 }
 
-/// `MPI_Error_string` (MPI 5.0 section 9.4): the text of the class and, if the last error was of that class, its text; for a code of
-/// the program, its string.
+/// `MPI_Error_string` (MPI 5.0 section 9.4): the text of the class and, if the last error was of that class, the text
+/// of that error; for a class or code of the program, the string that the program set.
 pub fn string_of(code: c_int) -> Option<String> {
     let class = ErrorClass(code);
     let Some(name) = class.name() else {
@@ -334,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_of_the_standard_has_a_text() {
+    fn every_error_class_of_the_standard_has_a_text() {
         for (number, name) in ERROR_CLASSES {
             let class = ErrorClass(*number);
             assert_eq!(class.name(), Some(*name));
@@ -344,30 +345,30 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_last_error_follow_the_text_of_its_class() {
+    fn error_string_appends_the_detail_of_the_last_error() {
         remember(&Error::new(
             ErrorClass::DIMS,
-            "dimension 3 of 2 was asked for",
+            "dimension 3 of 2 was requested",
         ));
         let text = string_of(ErrorClass::DIMS.0).unwrap();
         assert!(
             text.starts_with("MPI_ERR_DIMS: the dimension argument is not valid: "),
             "{text}"
         );
-        assert!(text.ends_with("dimension 3 of 2 was asked for"), "{text}");
+        assert!(text.ends_with("dimension 3 of 2 was requested"), "{text}");
         assert!(!string_of(ErrorClass::OP.0).unwrap().contains("dimension 3"));
         assert_eq!(string_of(4242), None);
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters() {
+    fn a_long_error_text_is_truncated_between_characters() {
         let mut text = "é".repeat(300);
         truncate(&mut text, 511);
         assert_eq!(text.len(), 510);
     }
 
     #[test]
-    fn a_result_is_one_word() {
+    fn a_result_has_the_size_of_a_pointer() {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 }

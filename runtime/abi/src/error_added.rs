@@ -72,7 +72,7 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
     }
 }
 
-/// Checks that a class or code has no string; otherwise it cannot be removed.
+/// Checks that a class or code has no string: only then can it be removed.
 fn check_no_string(code: c_int, entry: Option<&AddedError>) -> Result<()> {
     if entry.is_none_or(|entry| entry.text.is_empty()) {
         return Ok(());
@@ -87,7 +87,7 @@ pub fn remove_error_string(code: c_int) -> Result<()> {
     change(code, |entry| entry.text.clear())
 }
 
-/// The class of a class or code of the program; `None` for other numbers.
+/// The class of the program's code `code`; `code` itself if it is a class of the program; `None` for other numbers.
 pub(crate) fn class_of(code: c_int) -> Option<c_int> {
     added().get(&code).map(|entry| entry.class.unwrap_or(code))
 }
@@ -97,7 +97,7 @@ pub(crate) fn text_of(code: c_int) -> Option<String> {
     added().get(&code).map(|entry| entry.text.clone())
 }
 
-/// The value of `MPI_LASTUSEDCODE`: the highest code in use.
+/// The value of `MPI_LASTUSEDCODE`: the highest class or code in use.
 pub(crate) fn last_used_code() -> c_int {
     let added = added();
     added
@@ -107,7 +107,7 @@ pub(crate) fn last_used_code() -> c_int {
 
 /// An error class or code that the program has added.
 struct AddedError {
-    /// The class of a code; `None` for a class.
+    /// The class of a code; `None` if this is a class.
     class: Option<c_int>,
     text: String,
 }
@@ -162,9 +162,9 @@ fn not_added(code: c_int) -> Error {
 mod tests {
     use super::*;
 
-    /// One test, because the codes are the process's.
+    /// One test for all, because the process has only one set of codes.
     #[test]
-    fn classes_codes_and_strings_come_and_go() {
+    fn error_classes_codes_and_strings_can_be_added_and_removed() {
         let class = add(None).unwrap();
         let code = add(Some(class)).unwrap();
         assert!(class > MPI_ERR_LASTCODE && code > class);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane: the fast path of the most frequent calls, for their common case. In every other case a function returns `None`,
-//! and the entry point takes the ordinary path; so all errors are detected and worded on the ordinary path.
+//! The express lane: the fast path of the most frequent calls, for their common case. In every other case a function
+//! returns `None`, and the entry point takes the ordinary path, which detects and words all errors.
 //!
 //! # Safety
-//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise it contains no handle, and
-//! every function returns `None` at its first comparison. So one thread at a time is here, which the program must ensure (MPI 5.0
-//! section 11.6); `express_shared` has the lock instead. No visit of the state is in progress, since a visit never runs code of the
-//! program. Pointers are the program's (A1, A2 of `args`), dereferenced only after a check for NULL.
+//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise it contains
+//! no handle, and every function returns `None` at its first comparison. So the program must ensure that only one
+//! thread at a time is here (MPI 5.0 section 11.6). At `MPI_THREAD_MULTIPLE` the functions of `express_shared` take the
+//! lock before they call functions of this module. No visit of the state is in progress, since a visit never runs code
+//! of the program. Pointers come from the program (A1, A2 of `args`) and are dereferenced only after a check for NULL.
 #![allow(
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
@@ -51,7 +52,7 @@ pub unsafe fn isend(
     Some(posted.ring())
 }
 
-/// `MPI_Send` of the same.
+/// `MPI_Send` of four or eight contiguous bytes, to a peer of this node for which no message is queued.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`.
@@ -68,8 +69,8 @@ pub unsafe fn send(
     Some(unsafe { post(buf, count, datatype, dest, tag, comm) }?.ring())
 }
 
-/// `MPI_Isend` of any number of contiguous bytes that can be sent at once, to any peer. Not inlined into the entry point, which
-/// handles words and peers of this node.
+/// `MPI_Isend` of any number of contiguous bytes that can be sent at once, to any peer: for messages that [`isend`]
+/// does not handle.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -93,7 +94,7 @@ pub unsafe fn isend_other(
     Some(code)
 }
 
-/// `MPI_Send` of the same.
+/// `MPI_Send` of any number of contiguous bytes that can be sent at once, to any peer.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`.
@@ -115,7 +116,8 @@ pub unsafe fn send_other(
     unsafe { send_in(lane, buf, count, datatype, dest, tag) }
 }
 
-/// As [`send_other`], with the lane of the communicator already looked up.
+/// `MPI_Send` of any number of contiguous bytes that can be sent at once, with the lane of the communicator already
+/// looked up.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`; this thread alone is in MPI.
@@ -138,7 +140,7 @@ pub(crate) unsafe fn send_in(
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// The same, with a lookup of the receiver.
+/// [`send_in`] with a lookup of the receiver in the lane's table.
 ///
 /// # Safety
 /// As [`send_in`], with the result of [`outgoing`].
@@ -159,7 +161,7 @@ unsafe fn send_listed(
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// Sends any number of bytes if they can be sent at once.
+/// Sends any number of bytes to a known peer, if they can be sent at once.
 ///
 /// # Safety
 /// As [`send_listed`].
@@ -185,7 +187,8 @@ unsafe fn send_to(
     Some(PostedMessage { peer, watched }.ring())
 }
 
-/// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number, if the message has not arrived yet.
+/// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number, if the message has not
+/// arrived yet.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -205,7 +208,8 @@ pub unsafe fn irecv(
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
-/// The same from any rank without wildcards. Not inlined into the entry point.
+/// `MPI_Irecv` of contiguous items without wildcards, from any rank, if the message has not arrived yet: for receives
+/// that [`irecv`] does not handle.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -224,14 +228,14 @@ pub unsafe fn irecv_other(
         return unsafe { express_shared::irecv(buf, count, datatype, source, tag, comm, request) };
     };
     if lane.plain_peer(source).is_some() {
-        // It was tried.
+        // `irecv` tried this case.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
     unsafe { irecv_in(lane, buf, count, datatype, source, tag, request) }
 }
 
-/// The same in the lane of a communicator.
+/// `MPI_Irecv` as in [`irecv_other`], with the communicator's lane already looked up.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`; this thread alone is in MPI.
@@ -250,7 +254,7 @@ pub(crate) unsafe fn irecv_in(
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
-/// The same from a process.
+/// Starts the receive of [`irecv_in`] from a known peer.
 ///
 /// # Safety
 /// As [`irecv_in`].
@@ -274,7 +278,8 @@ unsafe fn irecv_from(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Recv` of the same; it waits on the ordinary path if the message does not arrive soon.
+/// `MPI_Recv` of contiguous items without wildcards, from any rank, if the message has not arrived yet. If it does not
+/// arrive soon, the wait continues on the ordinary path.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -292,7 +297,8 @@ pub unsafe fn recv(
     unsafe { recv_in(lane(comm)?, buf, count, datatype, source, tag, status, ()) }
 }
 
-/// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
+/// `MPI_Recv` as in [`recv`], with the communicator's lane already looked up. `guard` is held as long as no other
+/// thread may be in MPI.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Recv`; this thread alone is in MPI.
@@ -324,7 +330,8 @@ pub(crate) unsafe fn recv_in<G>(
     Some(unsafe { write_status(status, received) })
 }
 
-/// `MPI_Sendrecv` of a message that can be sent at once and one that [`recv`] receives.
+/// `MPI_Sendrecv` that sends a message that can be sent at once, and receives as [`recv`] does, from a rank that equals
+/// its peer number.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -352,7 +359,7 @@ pub unsafe fn sendrecv(
     unsafe { sendrecv_from(lane, from, out, into, status, ()) }
 }
 
-/// The same with any rank without wildcards. Not inlined into the entry point.
+/// [`sendrecv`] with any source rank, without wildcards: for calls that [`sendrecv`] does not handle.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -379,14 +386,15 @@ pub unsafe fn sendrecv_other(
         return unsafe { express_shared::sendrecv(out, into, comm, status) };
     };
     if lane.plain_peer(source).is_some() {
-        // It was tried.
+        // `sendrecv` tried this case.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
     unsafe { sendrecv_in(lane, out, into, status, ()) }
 }
 
-/// The same in the lane of a communicator. `guard` is held as long as this thread alone must be in MPI.
+/// [`sendrecv_other`] with the communicator's lane already looked up. `guard` is held as long as no other thread may be
+/// in MPI.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; this thread alone is in MPI.
@@ -404,7 +412,7 @@ pub(crate) unsafe fn sendrecv_in<G>(
     unsafe { sendrecv_from(lane, from, out, into, status, guard) }
 }
 
-/// The same with a known sender.
+/// [`sendrecv_in`] with a known sender.
 ///
 /// # Safety
 /// As [`sendrecv_in`].
@@ -417,7 +425,7 @@ unsafe fn sendrecv_from<G>(
     status: *mut MPI_Status,
     guard: G,
 ) -> Option<c_int> {
-    // Nothing is sent before the arguments of the receive are checked too.
+    // The arguments of the receive are checked before anything is sent.
     incoming(recvbuf, recvcount, recvtype, recvtag)?;
     // SAFETY: the caller's obligations, passed on.
     unsafe { send_in(lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
@@ -444,7 +452,7 @@ unsafe fn sendrecv_from<G>(
     Some(unsafe { write_status(status, received) })
 }
 
-/// The bytes of a send, and those of an item; `None` if it is not the common case.
+/// Number of bytes of a send, and of one item; `None` if the arguments are not the common case.
 #[inline(always)]
 fn outgoing(
     buf: *const c_void,
@@ -456,7 +464,7 @@ fn outgoing(
     if tag < 0 || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    // A negative count results in more than the largest message. Size 0 means that the datatype is not contiguous and predefined.
+    // A negative count gives more bytes than `MAX_BYTES`. Size 0: the datatype is not a contiguous predefined one.
     let size = u64::from(size);
     Some((u64::from(count.cast_unsigned()) * size, size))
 }
@@ -477,7 +485,7 @@ unsafe fn post(
     unsafe { post_word(lane, peer, buf, bytes, tag) }
 }
 
-/// Posts a message of eight or four bytes.
+/// Posts a message of eight or four bytes; `None` for other lengths, or if it cannot be posted at once.
 ///
 /// # Safety
 /// The lane is open, and `buf` points to `bytes` bytes.
@@ -508,11 +516,11 @@ unsafe fn post_word(
     None
 }
 
-/// The bytes of a receive; `None` if it is not the common case.
+/// Number of bytes of a receive; `None` if the arguments are not the common case.
 #[inline(always)]
 fn incoming(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, tag: c_int) -> Option<usize> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    // A negative count results in more than the largest message. Size 0 means that the datatype is not contiguous and predefined.
+    // A negative count gives more bytes than `MAX_BYTES`. Size 0: the datatype is not a contiguous predefined one.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
     let fits = bytes.wrapping_sub(1) < MAX_BYTES || (bytes == 0 && size != 0);
     (tag >= 0 && buf.addr() >= FIRST_ADDRESS && fits).then_some(bytes)
@@ -569,7 +577,8 @@ pub(crate) unsafe fn write_status(status: *mut MPI_Status, received: ReceivedMes
     MPI_SUCCESS
 }
 
-/// The same, with a lookup of the sender's rank. Arguments are passed in registers.
+/// [`write_status`] with a lookup of the sender's rank. The parameters are single words, so that they are passed in
+/// registers.
 ///
 /// # Safety
 /// As [`write_status`], and `status` is not NULL.
@@ -604,7 +613,7 @@ pub(crate) fn status_of(universe: &Universe, received: ReceivedMessage) -> MPI_S
 /// A message that was posted to a peer.
 struct PostedMessage {
     peer: Peer,
-    /// The peer polls its ring; otherwise its doorbell must be rung.
+    /// Whether the peer polls its ring; if not, its doorbell must be rung.
     watched: bool,
 }
 
@@ -632,7 +641,7 @@ pub(crate) type Outgoing = (*const c_void, c_int, MPI_Datatype, c_int, c_int);
 /// Arguments of a receive: buffer, count, datatype, source, tag.
 pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
 
-/// The longest message of the lane in bytes: a negative count results in more.
+/// The longest message of the lane, in bytes. A negative count gives more bytes.
 const MAX_BYTES: usize = i32::MAX as usize;
-/// Lowest valid address: below are NULL and the constants of address type (`MPI_IN_PLACE`).
+/// Lowest valid address. NULL and the constants of address type (`MPI_IN_PLACE`) are below.
 const FIRST_ADDRESS: usize = 4096;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane's cache of communicators, and whether the lane is open. A communicator is added at its first use, if it and the
-//! process meet the conditions of the lane; it is removed when it is freed.
+//! The express lane's cache of communicators, and whether the lane is open. A communicator is added at its first use,
+//! if the communicator and the process meet the conditions of the lane, and removed when it is freed.
 //!
 //! # Safety
-//! As `express`: the tables here are accessed by one thread at a time, which below `MPI_THREAD_MULTIPLE` the program ensures, and at
-//! that level the lock. The exception is the last used communicator: at `MPI_THREAD_MULTIPLE` any thread reads it without the lock,
-//! and none writes it. Obligation **L1**: the ranks of an [`ExpressLane`] are in the group of its communicator, which exists until
-//! the communicator is freed; the lane is [removed](forget) before that, and no lane is held across calls.
+//! As in `express`, one thread at a time accesses the tables here. Below `MPI_THREAD_MULTIPLE` the program ensures
+//! this, at that level the lock. The exception is `LANES.current`, the last used communicator: at `MPI_THREAD_MULTIPLE`
+//! any thread reads it without the lock, and no thread writes it. Obligation **L1**: `peers` of an [`ExpressLane`]
+//! points into the group of its communicator, which exists until the communicator is freed. The lane is
+//! [removed](forget) before that, and no lane is held across calls.
 #![allow(unsafe_code, reason = "tables that one thread at a time changes")]
 #![allow(
     clippy::disallowed_types,
@@ -31,11 +32,11 @@ use crate::state::{communicator, universe};
 #[derive(Clone, Copy)]
 pub(crate) struct ExpressLane {
     pub(crate) handle: MPI_Comm,
-    /// Number of ranks that equal their peer numbers: all, or none.
+    /// Number of ranks, if all ranks equal their peer numbers; otherwise 0.
     plain: u32,
-    /// Number of the other ranks.
+    /// Number of ranks, if they are listed in `peers`; otherwise 0.
     listed: u32,
-    /// The peers of those.
+    /// The peer of each rank; NULL if no ranks are listed.
     peers: *const Peer,
     pub(crate) context: ContextId,
 }
@@ -70,14 +71,15 @@ impl ExpressLane {
         }
     }
 
-    /// The peer with a rank of the communicator, if ranks equal peer numbers; `None` otherwise, or if there is no such rank.
+    /// The peer with this rank, if the ranks of the communicator equal peer numbers. `None` if they do not, or if there
+    /// is no such rank.
     #[inline(always)]
     pub(crate) fn plain_peer(&self, rank: c_int) -> Option<Peer> {
         let rank = rank.cast_unsigned();
         (rank < self.plain).then_some(Peer(rank))
     }
 
-    /// The peer with a rank of the communicator; `None` if there is no such rank.
+    /// The peer with this rank of the communicator; `None` if there is no such rank.
     #[inline(always)]
     pub(crate) fn peer(&self, rank: c_int) -> Option<Peer> {
         if let Some(peer) = self.plain_peer(rank) {
@@ -88,7 +90,7 @@ impl ExpressLane {
         if rank >= self.listed {
             return None;
         }
-        // SAFETY: L1; there are `listed`.
+        // SAFETY: L1; `peers` has `listed` entries, and `rank` is below.
         let place = unsafe { self.peers.add(rank as usize) };
         // SAFETY: as above.
         Some(unsafe { place.read() })
@@ -96,18 +98,18 @@ impl ExpressLane {
 }
 
 struct Lanes {
-    /// The last used communicator, below `MPI_THREAD_MULTIPLE`.
+    /// The last used communicator. At `MPI_THREAD_MULTIPLE` it is always [`ExpressLane::CLOSED`].
     current: UnsafeCell<ExpressLane>,
     /// A direct-mapped cache, indexed by the low bits of handles.
     known: [UnsafeCell<ExpressLane>; LANES_COUNT],
-    /// The lane was used for some communicator, and MPI is not finalized; implies that no tools are stacked.
+    /// Whether a communicator was added, and MPI is not finalized. Then no tools are stacked.
     serves: UnsafeCell<bool>,
 }
 
-// SAFETY: one thread at a time (module head).
+// SAFETY: one thread at a time accesses the cells (module head).
 unsafe impl Sync for Lanes {}
 
-/// The lane of the last used communicator, if it is this one.
+/// The lane of the communicator `handle`, if it is the last used one.
 #[inline(always)]
 pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     // SAFETY: not written while the reference is in use (module head).
@@ -115,22 +117,24 @@ pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     (lane.handle == handle).then_some(lane)
 }
 
-/// Whether the lane is open, below `MPI_THREAD_MULTIPLE`.
+/// Whether the lane is open. Always `false` at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
     // SAFETY: not written concurrently (module head).
     unsafe { *LANES.current.get() }.handle != ExpressLane::CLOSED.handle
 }
 
-/// Whether the lane can be used for calls without a communicator, at `MPI_THREAD_MULTIPLE`. Does not consider [pauses](pause).
+/// At `MPI_THREAD_MULTIPLE`: whether the lane can be used for calls without a communicator. The reasons for a
+/// [pause](pause) are not considered.
 #[inline(always)]
 pub(crate) fn serves() -> bool {
     // SAFETY: this thread alone is in MPI (module head).
     unsafe { *LANES.serves.get() }
 }
 
-/// Switches the lane to another communicator. `false` if it has that one already, if that one does not meet the conditions, or while
-/// the lane is [paused](pause) or not available.
+/// Switches the lane to the communicator `handle`. `false` if the lane has this communicator already, if the
+/// communicator does not meet the conditions, while there is a reason for a [pause](pause), or if the lane is not
+/// available.
 pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     let may_change = !lock::is_multiple() && handle != ExpressLane::CLOSED.handle;
     if !may_change || lane(handle).is_some() || process::phase() != ProcessPhase::Running {
@@ -150,12 +154,12 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     true
 }
 
-/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions: a program that uses only
-/// persistent requests, for example, makes no call of the lane with a communicator. For bodies, outside of visits.
+/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions. Otherwise a
+/// program that uses only persistent requests would never open it. Only bodies may call this, outside of visits.
 pub(crate) fn open() {
     if lock::is_multiple() {
         if !serves() && process::phase() == ProcessPhase::Running {
-            // SAFETY: MPI is initialized, and this thread alone is in it: in a body it has the lock.
+            // SAFETY: MPI is initialized, and this thread has the lock, since it is in a body.
             let _ = unsafe { known(MPI_Comm::WORLD) };
         }
     } else if !is_open() {
@@ -163,7 +167,8 @@ pub(crate) fn open() {
     }
 }
 
-/// The lane of a communicator, looked up if it is not in the cache. `None` if the communicator does not meet the conditions.
+/// The lane of a communicator: from the cache, or looked up and added to the cache. `None` if the communicator does not
+/// meet the conditions.
 ///
 /// # Safety
 /// MPI is initialized, this thread alone is in it, and no visit is in progress.
@@ -187,8 +192,8 @@ pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static ExpressLane> {
 #[cold]
 #[inline(never)]
 unsafe fn look_up(handle: MPI_Comm) -> Option<ExpressLane> {
-    // The lane bypasses tools, and sends eight bytes eagerly, which the user may have disabled.
-    // SAFETY: the caller's obligation.
+    // The lane bypasses tools, and sends eight bytes eagerly. So there must be no tools, and the user must not have
+    // disabled eager sends of eight bytes. SAFETY: the caller's obligation.
     if qmpi::is_stacked() || !unsafe { universe() }.messages.sends_at_once(8) {
         return None;
     }
@@ -211,12 +216,13 @@ pub(crate) fn forget(handle: MPI_Comm) {
     }
 }
 
-/// The cell of the last used communicator; `None` at `MPI_THREAD_MULTIPLE`, where it is always closed and may be read concurrently.
+/// The cell of the last used communicator. `None` at `MPI_THREAD_MULTIPLE`, because other threads may read the cell,
+/// which is always closed then.
 fn current_to_change() -> Option<&'static UnsafeCell<ExpressLane>> {
     (!lock::is_multiple()).then_some(&LANES.current)
 }
 
-/// Closes the lane for all communicators: `MPI_Finalize`.
+/// Closes the lane for all communicators, for `MPI_Finalize`.
 pub(crate) fn close() {
     for cell in LANES.known.iter().chain(current_to_change()) {
         // SAFETY: this thread alone is in MPI (module head).
@@ -226,9 +232,10 @@ pub(crate) fn close() {
     unsafe { *LANES.serves.get() = false };
 }
 
-/// Closes the lane until no collective runs in the background and no tool receives events, since the lane handles neither.
+/// Closes the lane. It stays closed while a collective runs in the background or a tool receives events, since the lane
+/// handles neither.
 pub(crate) fn pause() {
-    // At `MPI_THREAD_MULTIPLE` it is closed, and may be read concurrently.
+    // At `MPI_THREAD_MULTIPLE` the lane is closed, and other threads may read the cell.
     if !is_open() {
         return;
     }
@@ -236,7 +243,8 @@ pub(crate) fn pause() {
     unsafe { *LANES.current.get() = ExpressLane::CLOSED };
 }
 
-/// Size of the cache: the program's first 256 communicators, whose handles end in 0 to 255, do not evict `MPI_COMM_WORLD`.
+/// Number of entries of the cache. The low bits of the handles of the program's first 256 communicators are 0 to 255;
+/// these communicators do not evict `MPI_COMM_WORLD`.
 const LANES_COUNT: usize = 512;
 static LANES: Lanes = Lanes {
     current: UnsafeCell::new(ExpressLane::CLOSED),
@@ -256,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_leads_to_its_process_and_no_other_number_does() {
+    fn a_lane_maps_valid_ranks_to_peers_and_no_others() {
         let (plain, _comm) = lane_of(Group::world(3));
         let peers: Vec<_> = (-2..5).map(|rank| plain.peer(rank)).collect();
         let all = [None, None, Some(0), Some(1), Some(2), None, None];
@@ -270,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_an_intercommunicator_are_those_of_the_remote_group() {
+    fn an_intercommunicator_lane_maps_ranks_of_the_remote_group() {
         let remote = Some(Group::of(vec![Peer(2), Peer(3)]));
         let comm = Comm::new(ContextId(8), Group::world(2), 0).with_remote(remote);
         let lane = ExpressLane::of(MPI_Comm::WORLD, &comm);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The express lane for requests: the calls that wait for them, test them and start them, in their common case. As in `express`, each
-//! returns `None` in every other case.
+//! The express lane for requests: fast paths of the calls that wait for, test and start requests. As in `express`, each
+//! function returns `None` except in the common case.
 //!
 //! # Safety
-//! As in `express`: the lane is open, so this thread alone is in MPI and none of its own calls is in progress.
+//! As in `express`: the lane is open, so no other thread is in MPI, and no other MPI call of this thread is in
+//! progress.
 #![allow(
     unsafe_code,
     reason = "reads and writes the program's requests and statuses"
@@ -35,7 +36,7 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
     unsafe { wait_in(request, status) }
 }
 
-/// The same, without a check that the lane is open.
+/// [`wait`] without a check that the lane is open.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`; this thread alone is in MPI.
@@ -61,7 +62,7 @@ pub(crate) unsafe fn wait_in(request: *mut MPI_Request, status: *mut MPI_Status)
     Some(unsafe { write_status(status, received) })
 }
 
-/// `MPI_Wait` for a persistent request, whose handle stays valid.
+/// `MPI_Wait` for a persistent request that completes soon. Its handle stays valid.
 ///
 /// # Safety
 /// A1 of `args`; the lane is open.
@@ -95,8 +96,8 @@ unsafe fn wait_for_done(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. At the first other request the ordinary path
-/// continues with the rest.
+/// `MPI_Waitall` of requests that [`wait`] can handle. The first other request, and all after it, are left to the
+/// ordinary path.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Waitall`.
@@ -112,10 +113,10 @@ pub unsafe fn waitall(
     unsafe { waitall_in(count, requests, statuses, ()) }
 }
 
-/// The same without a check that the lane is open. `guard` is held as long as this thread alone must be in MPI.
+/// [`waitall`] without a check that the lane is open. `guard` is held as long as no other thread may be in MPI.
 ///
 /// # Safety
-/// As above, and this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Waitall`; this thread alone is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn waitall_in<G>(
     count: c_int,
@@ -158,8 +159,8 @@ pub(crate) unsafe fn waitall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// Waits briefly for a request. Returns its status, and `true` if it is persistent: then the caller must not free its
-/// handle.
+/// Waits briefly for a request; `None` if it does not complete soon. Returns its status, and whether it is persistent:
+/// then the handle stays valid.
 ///
 /// # Safety
 /// The lane is open.
@@ -191,7 +192,7 @@ pub unsafe fn test(
     unsafe { test_in(request, flag, status) }
 }
 
-/// The same without a check that the lane is open.
+/// [`test()`] without a check that the lane is open.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Test`; this thread alone is in MPI.
@@ -244,10 +245,10 @@ pub unsafe fn testall(
     unsafe { testall_in(count, requests, flag, statuses, ()) }
 }
 
-/// The same without a check that the lane is open. `guard` is held as long as this thread alone must be in MPI.
+/// [`testall`] without a check that the lane is open. `guard` is held as long as no other thread may be in MPI.
 ///
 /// # Safety
-/// As above, and this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Testall`; this thread alone is in MPI.
 pub(crate) unsafe fn testall_in<G>(
     count: c_int,
     requests: *mut MPI_Request,
@@ -269,7 +270,7 @@ pub(crate) unsafe fn testall_in<G>(
             return None;
         }
     }
-    // SAFETY: A2: the array has as many statuses, unless it is NULL.
+    // SAFETY: A2: the array has as many statuses as the list has handles, unless it is NULL.
     let out = unsafe { OutStatuses::new(statuses, list.len()) };
     for at in 0..list.len() {
         if list[at] == MPI_Request::NULL {
@@ -278,7 +279,7 @@ pub(crate) unsafe fn testall_in<G>(
         }
         // SAFETY: the lane is open.
         let Some((ended, stays)) = (unsafe { take(list[at], false) }) else {
-            // The request is in the list twice.
+            // A request that was collectable cannot be collected any more: the list contains it twice.
             drop(guard);
             // SAFETY: A1, and not NULL.
             unsafe { flag.write(1) };
@@ -311,10 +312,10 @@ pub unsafe fn waitany(
     unsafe { waitany_in(count, requests, index, status) }
 }
 
-/// The same without a check that the lane is open.
+/// [`waitany`] without a check that the lane is open.
 ///
 /// # Safety
-/// As above, and this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Waitany`; this thread alone is in MPI.
 pub(crate) unsafe fn waitany_in(
     count: c_int,
     requests: *mut MPI_Request,
@@ -373,11 +374,11 @@ pub unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int
     unsafe { startall_in(count, requests, ()) }
 }
 
-/// The same, without a check that the lane is open. A request that cannot be started here is left to the ordinary path, with all that
-/// follow. `guard` is held as long as this thread alone must be in MPI.
+/// [`startall`] without a check that the lane is open. The first request that cannot be started here, and all after it,
+/// are left to the ordinary path. `guard` is held as long as no other thread may be in MPI.
 ///
 /// # Safety
-/// As above, and this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Startall`; this thread alone is in MPI.
 pub(crate) unsafe fn startall_in<G>(
     count: c_int,
     requests: *mut MPI_Request,
@@ -396,7 +397,7 @@ pub(crate) unsafe fn startall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// The handles of a list; `None` if the arguments are invalid.
+/// The array of handles as a slice; `None` if the arguments are invalid.
 ///
 /// # Safety
 /// A2 of `args` for a count and an array of handles.
@@ -409,7 +410,7 @@ unsafe fn list<'a>(count: c_int, requests: *mut MPI_Request) -> Option<&'a mut [
     Some(unsafe { core::slice::from_raw_parts_mut(requests, count) })
 }
 
-/// Whether all of these are complete, so that [`take`] can collect all that are not null.
+/// Whether all these requests are null, or complete and collectable by [`take`].
 ///
 /// # Safety
 /// The lane is open.
@@ -423,8 +424,8 @@ unsafe fn are_collectable(list: &[MPI_Request]) -> bool {
     })
 }
 
-/// Collects a complete request; returns its status, and whether its handle stays valid. `polls`: processes arrived messages first, if
-/// the request is not complete.
+/// Collects a complete request; returns its status, and whether its handle stays valid. `polls`: whether to process
+/// arrived messages if the request is not complete.
 ///
 /// # Safety
 /// The lane is open.

@@ -2,8 +2,9 @@
 //! The express lane at `MPI_THREAD_MULTIPLE`, for a thread that gets the lock without waiting.
 //!
 //! # Safety
-//! The thread holds the lock: so it alone is in MPI, none of its own calls is in progress (it cannot take the lock twice), and the
-//! lane's tables do not change. Nothing here calls MPI before the lock is released.
+//! The thread holds the lock. So no other thread is in MPI, no other MPI call of this thread is in progress (these
+//! functions cannot take the lock twice), and the lane's tables do not change. Nothing here calls MPI before the lock
+//! is released.
 
 #![allow(
     unsafe_code,
@@ -23,8 +24,9 @@ use crate::process::{self, ProcessPhase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
-/// Declares functions of the lane, each with two bodies: one for the thread that has the bias to the lock, and an outlined one for
-/// other threads, which take the lock if it is free. `in` gives the communicator whose lane is needed, if any.
+/// Declares functions of the lane. Each has two bodies: one for the thread that has the bias to the lock, and an
+/// outlined one that takes the lock if it is free. `in` names the communicator whose lane the function needs, if it
+/// needs one.
 macro_rules! with_lock {
     ($(
         $(#[$attribute:meta])*
@@ -61,12 +63,11 @@ macro_rules! with_lock {
                     return done;
                 }
             }
-            // If another thread has the bias, this does nothing.
-            // SAFETY: as above.
+            // If a thread has the bias, this returns `None`. SAFETY: as above.
             unsafe { unbiased($($argument),*) }
         }
     )* };
-    // Whether the lane can be used for calls without a communicator.
+    // Whether the lane can be used: for calls without a communicator, and for calls with one.
     (@serves) => { serves() };
     (@serves $comm:ident) => { serves() || process::phase() == ProcessPhase::Running };
 }
@@ -99,7 +100,8 @@ with_lock! {
         request: *mut MPI_Request,
     ) in comm as lane |_guard| irecv_in(lane, buf, count, datatype, source, tag, request);
 
-    /// `MPI_Recv` of the same; it waits on the ordinary path if the message does not arrive soon.
+    /// `MPI_Recv` of contiguous items without wildcards, if the message has not arrived yet. If it does not arrive
+    /// soon, the wait continues on the ordinary path.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -113,7 +115,7 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| recv_in(lane, buf, count, datatype, source, tag, status, guard);
 
-    /// `MPI_Sendrecv` of a message that can be sent at once and one that [`recv`] receives.
+    /// `MPI_Sendrecv` that sends a message that can be sent at once, and receives as [`recv`] does.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -124,13 +126,14 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| sendrecv_in(lane, out, into, status, guard);
 
-    /// `MPI_Wait` for a receive that [`irecv`] posted, or for a send that was complete at once, if it completes soon.
+    /// `MPI_Wait` for a send that was complete at once, or for a receive that [`irecv`] posted or a persistent request,
+    /// if it completes soon.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Wait`.
     fn wait(request: *mut MPI_Request, status: *mut MPI_Status) |_guard| wait_in(request, status);
 
-    /// `MPI_Waitall` for the same.
+    /// `MPI_Waitall` for requests that [`wait`] can handle.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Waitall`.
@@ -140,7 +143,8 @@ with_lock! {
         statuses: *mut MPI_Status,
     ) |guard| waitall_in(count, requests, statuses, guard);
 
-    /// `MPI_Test` for a request that is complete, or whose message has arrived.
+    /// `MPI_Test` for a request that is complete, whose message has arrived, or that is in progress while nothing
+    /// arrives.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Test`.
@@ -150,7 +154,7 @@ with_lock! {
         status: *mut MPI_Status,
     ) |_guard| test_in(request, flag, status);
 
-    /// `MPI_Testall` for the same.
+    /// `MPI_Testall` for requests that are all complete, or whose messages have all arrived.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Testall`.
@@ -161,7 +165,7 @@ with_lock! {
         statuses: *mut MPI_Status,
     ) |guard| testall_in(count, requests, flag, statuses, guard);
 
-    /// `MPI_Waitany` for the same.
+    /// `MPI_Waitany` if one of the requests is complete, or its message has arrived.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Waitany`.
@@ -188,8 +192,8 @@ pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
     unsafe { startall(1, request) }
 }
 
-/// Whether MPI is initialized, no tool receives events and no collective runs in the background, since the lane handles neither. The
-/// caller holds the lock.
+/// Whether the lane can be used: `serves` is true, no tool receives events, and no collective runs in the background
+/// (the lane handles neither). The caller holds the lock.
 #[inline(always)]
 fn is_open(serves: bool) -> bool {
     serves && !events::wanted().any() && {

@@ -2,9 +2,9 @@
 //! Generalized requests: requests for operations of the program (MPI 5.0 section 13.2).
 //!
 //! # Safety
-//! [`Grequest`] calls functions of the program. Obligation **G1**: they were passed to `MPI_Grequest_start`, by whose contract they
-//! may be called with the program's pointer, and a status to fill in or a flag. They are called outside of visits of the state and
-//! without the lock, so they may call MPI.
+//! [`Grequest`] calls functions of the program. Obligation **G1**: the functions were passed to `MPI_Grequest_start`,
+//! by whose contract they may be called with the program's pointer, and with a status to fill in (query) or a flag
+//! (cancel). They are called outside of visits of the state and without the lock, so they may call MPI.
 #![allow(unsafe_code, reason = "calls the program's functions of a request")]
 
 use core::ffi::{c_int, c_void};
@@ -30,7 +30,7 @@ pub struct Grequest {
     free: MPI_Grequest_free_function,
     cancel: MPI_Grequest_cancel_function,
     extra: *mut c_void,
-    /// The program has freed the request before it was complete.
+    /// Whether the program freed the request before it was complete.
     given_up: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn grequest_complete(mpi: Mpi, request: MPI_Request) -> Result<()> {
             return Err(Error::new(ErrorClass::REQUEST, detail));
         };
         if universe.messages.is_complete(id) {
-            let detail = "the generalized request was said to be complete before";
+            let detail = "the generalized request is marked as complete already";
             return Err(Error::new(ErrorClass::REQUEST, detail));
         }
         universe.messages.finish_general(id);
@@ -97,7 +97,8 @@ pub(crate) fn of(mpi: Mpi, id: RequestId) -> Option<Grequest> {
     })
 }
 
-/// `MPI_Request_free` of a generalized request: the program's function is called once it is complete.
+/// `MPI_Request_free` of a generalized request: the program's free function is called now if the request is complete,
+/// otherwise when it becomes complete.
 pub(crate) fn free(mpi: Mpi, id: RequestId) -> Result<()> {
     let complete = mpi.state(|state| {
         let token = state.universe.messages.token(id);
@@ -117,7 +118,7 @@ impl Grequest {
     /// Calls the query function for the status.
     pub(crate) fn status(self) -> (MPI_Status, Result<()>) {
         let mut status = MPI_Status::EMPTY;
-        // SAFETY: G1, with a status of ours.
+        // SAFETY: G1; the status is a local.
         let code = lock::without(|| unsafe { (self.query)(self.extra, &raw mut status) });
         (status, check_callback("query", code))
     }

@@ -63,7 +63,7 @@ pub fn group_translate_ranks(
     Ok(())
 }
 
-/// `MPI_Group_union`: the first's members, then those of the second that are not in the first.
+/// `MPI_Group_union`: the members of the first group, followed by the members of the second that are not in the first.
 pub fn group_union(
     mpi: Mpi,
     first: MPI_Group,
@@ -81,7 +81,7 @@ pub fn group_union(
     )
 }
 
-/// `MPI_Group_intersection`: in the order of the first.
+/// `MPI_Group_intersection`: the members are in the order of the first group.
 pub fn group_intersection(
     mpi: Mpi,
     first: MPI_Group,
@@ -101,7 +101,7 @@ pub fn group_intersection(
     )
 }
 
-/// `MPI_Group_difference`: in the order of the first.
+/// `MPI_Group_difference`: the members are in the order of the first group.
 pub fn group_difference(
     mpi: Mpi,
     first: MPI_Group,
@@ -193,7 +193,7 @@ fn of(mpi: Mpi, group: MPI_Group) -> Result<Group> {
     mpi.state(|state| state.group(group))
 }
 
-/// The session that two groups derive from; the empty group derives from none.
+/// The session that two groups derive from: that of the first group that has one. The empty group has none.
 fn origin(mpi: Mpi, first: MPI_Group, second: MPI_Group) -> Result<Option<SessionNumber>> {
     mpi.state(|state| Ok(state.session_of(first)?.or(state.session_of(second)?)))
 }
@@ -247,7 +247,7 @@ fn member(group: &Group, rank: c_int) -> Result<Peer> {
     })
 }
 
-/// The ranks of (first, last, stride) triplets.
+/// The ranks that (first, last, stride) triplets describe.
 fn expand(ranges: &[[c_int; 3]]) -> Result<Vec<c_int>> {
     let mut ranks = Vec::new();
     for [first, last, stride] in ranges {

@@ -56,7 +56,7 @@ impl Groups {
     /// Removes a group; its handle becomes stale.
     pub fn remove(&mut self, handle: MPI_Group) -> Result<GroupObject> {
         let object = self.objects.remove(handle)?;
-        // Before `object` is dropped, which owns the members.
+        // The row is closed before `object`, which owns the members, is dropped.
         self.rows.close(handle.bits());
         Ok(object)
     }

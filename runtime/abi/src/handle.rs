@@ -4,14 +4,14 @@
 //! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, generated from the standard's data into
 //! `gen/constants.rs`). Any other handle packs the kind, the generation and the index of the object's slot:
 //!
-//! | bits | field | range |
-//! |---|---|---|
-//! | 27..31 | kind | 1 to 11, [`HandleKind`]: so that such a handle is at least 2^27, and never mistaken for another kind |
+//! | bits   | field      | range |
+//! |--------|------------|-----|
+//! | 27..31 | kind       | 1 to 11, [`HandleKind`]: so that such a handle is at least 2^27, and never mistaken for another kind |
 //! | 19..27 | generation | 0 to 255: a freed handle does not refer to the next object in its slot |
-//! | 0..19 | index | up to 524,288 objects of a kind |
+//! | 0..19  | index      | up to 524,288 objects of a kind |
 //!
-//! Both fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and similar functions are casts. No handle is a pointer: a
-//! stale or arbitrary number is an error, not undefined behaviour.
+//! All handles fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and similar functions are casts. No handle
+//! is a pointer: a stale or arbitrary number causes an error, not undefined behaviour.
 #![allow(non_camel_case_types, reason = "the standard's names")]
 
 use core::ffi::c_int;
@@ -103,13 +103,13 @@ impl HandleKind {
         }
     }
 
-    /// The class of an error about such a handle.
+    /// The class of an error about a handle of this kind.
     pub const fn error_class(self) -> ErrorClass {
         match self {
             Self::Comm => ErrorClass::COMM,
             Self::Group => ErrorClass::GROUP,
             Self::Datatype => ErrorClass::TYPE,
-            // MPI 5.0 section 9.4 has no class for messages; they are half-made receive requests.
+            // MPI 5.0 section 9.4 has no class for messages. A matched message is much like a receive request.
             Self::Request | Self::Message => ErrorClass::REQUEST,
             Self::Op => ErrorClass::OP,
             Self::Errhandler => ErrorClass::ERRHANDLER,
@@ -120,7 +120,7 @@ impl HandleKind {
         }
     }
 
-    /// The kind of a handle's value, predefined or not.
+    /// The kind of the handle with this value, predefined or not; `None` if it is not a handle.
     pub fn of(bits: usize) -> Option<Self> {
         match bits {
             0x20..=0x3f => Some(Self::Op),
@@ -143,11 +143,11 @@ impl HandleKind {
 
 /// A handle type.
 pub trait Handle: Copy + PartialEq {
-    /// The kind of its object.
+    /// The kind of the objects of these handles.
     const KIND: HandleKind;
     /// The handle with this value.
     fn from_bits(bits: usize) -> Self;
-    /// Its value.
+    /// The value of the handle.
     fn bits(self) -> usize;
 }
 
@@ -219,7 +219,7 @@ pub struct HandleParts {
 }
 
 impl HandleParts {
-    /// Decodes a handle's value; `None` for a predefined handle or one of another kind.
+    /// Decodes a handle's value; `None` for a predefined handle or a handle of another kind.
     pub fn of(kind: HandleKind, bits: usize) -> Option<Self> {
         let ours = bits >> KIND_SHIFT == kind as usize;
         let generation = u8::try_from((bits >> GENERATION_SHIFT) & 0xff).ok()?;
@@ -241,7 +241,7 @@ pub fn predefined_name(bits: usize) -> Option<&'static str> {
     found.ok().map(|at| HANDLE_NAMES[at].1)
 }
 
-/// A handle in error messages: the standard's name, or the number.
+/// The text for a handle in error messages: the standard's name, or the number.
 pub fn describe(bits: usize) -> String {
     match predefined_name(bits) {
         Some(name) => name.to_owned(),
@@ -259,7 +259,7 @@ pub fn toint<H: Handle>(handle: H) -> c_int {
 
 /// `MPI_Comm_fromint` and similar functions (MPI 5.0 section 20.4).
 pub fn fromint<H: Handle>(value: c_int) -> H {
-    // A negative number becomes 0, which is no handle either.
+    // A negative number becomes 0, which is not a handle either.
     H::from_bits(usize::try_from(value).unwrap_or(0))
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn toint_and_fromint_are_each_others_inverse() {
+    fn toint_and_fromint_are_inverse() {
         let live = MPI_Comm(
             HandleParts {
                 index: 77,
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(predefined_name(*bits), Some(*name));
             let prefix = format!("MPI_{:?}_", kind).to_uppercase();
             if name.ends_with("_NULL") {
-                assert!(name.starts_with(&prefix), "{name} is said to be {kind:?}");
+                assert!(name.starts_with(&prefix), "{name} is decoded as {kind:?}");
             }
         }
         assert_eq!(describe(0), "NULL");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_of_another_kind_is_none() {
+    fn a_handle_of_another_kind_is_not_decoded() {
         let bits = HandleParts {
             index: 1,
             generation: 1,

@@ -47,7 +47,7 @@ impl InfoPairs {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,7 +57,7 @@ impl InfoPairs {
         self.0.get(index).map(|(key, _)| key.as_c_str())
     }
 
-    /// Sets a key of the library, unless the value is empty or not a C string.
+    /// Sets a key of the library, unless the value is empty or contains a NUL.
     fn set_known(&mut self, key: &CStr, value: &OsStr) {
         if let Ok(value) = CString::new(value.as_bytes())
             && !value.is_empty()
@@ -78,7 +78,7 @@ pub fn insert(pairs: InfoPairs) -> Result<MPI_Info> {
     infos().insert(pairs)
 }
 
-/// A copy of the pairs of `info`; empty for `MPI_INFO_NULL`, which means no hints for every info argument.
+/// A copy of the pairs of the info argument of a call; empty for `MPI_INFO_NULL`.
 pub fn hints(info: MPI_Info) -> Result<InfoPairs> {
     if info == MPI_INFO_NULL {
         Ok(InfoPairs::default())
@@ -89,15 +89,15 @@ pub fn hints(info: MPI_Info) -> Result<InfoPairs> {
 
 const MPI_INFO_NULL: MPI_Info = MPI_Info::NULL;
 
-/// Reads an object.
-fn read<T>(info: MPI_Info, look: impl FnOnce(&InfoPairs) -> T) -> Result<T> {
+/// Calls `inspect` with the pairs of an info object.
+fn read<T>(info: MPI_Info, inspect: impl FnOnce(&InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
-        return Ok(look(&environment(&arguments())));
+        return Ok(inspect(&environment(&arguments())));
     }
-    infos().get(info).map(look)
+    infos().get(info).map(inspect)
 }
 
-/// Changes an object; an error for `MPI_INFO_ENV`.
+/// Calls `action` with the pairs of an info object, to change them; an error for `MPI_INFO_ENV`.
 fn change<T>(info: MPI_Info, action: impl FnOnce(&mut InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
         return Err(Error::new(
@@ -249,7 +249,7 @@ pub fn info_get_nthkey(info: MPI_Info, n: c_int, key: OutString<'_>) -> Result<(
     let Some(found) = found else {
         return Err(Error::new(
             ErrorClass::ARG,
-            format!("key number {n} was asked for, the info object has {keys}, counted from 0"),
+            format!("key number {n} was requested, the info object has {keys}, counted from 0"),
         ));
     };
     key.set_bytes(found.to_bytes());
@@ -268,24 +268,24 @@ fn check_key(key: &CStr) -> Result<()> {
     ))
 }
 
-/// A length below every limit of the standard.
+/// A length as a C int. Lengths here are below the limits of the standard.
 fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }
 
-/// The contents of `MPI_INFO_ENV` (MPI 5.0 section 11.2.1), as far as known.
+/// The contents of `MPI_INFO_ENV` (MPI 5.0 section 11.2.1): the keys whose values the library can find out.
 fn environment(argv: &[CString]) -> InfoPairs {
     let mut pairs = InfoPairs::default();
-    let mut words = argv.iter().map(|word| word.to_bytes());
+    let mut arguments_left = argv.iter().map(|word| word.to_bytes());
     pairs.set_known(
         c"command",
-        OsStr::from_bytes(words.next().unwrap_or_default()),
+        OsStr::from_bytes(arguments_left.next().unwrap_or_default()),
     );
     pairs.set_known(
         c"argv",
-        OsStr::from_bytes(&words.collect::<Vec<_>>().join(&b' ')),
+        OsStr::from_bytes(&arguments_left.collect::<Vec<_>>().join(&b' ')),
     );
-    // Also before MPI_Init, from the launcher's environment.
+    // Before MPI_Init, the size comes from the launcher's environment.
     let size =
         process::world_size().unwrap_or_else(|| runtime::LaunchState::expected_size() as usize);
     pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_keep_their_order_and_a_new_value_its_place() {
+    fn info_keys_keep_their_order_when_a_value_is_replaced() {
         let info = make(&[(c"b", c"1"), (c"a", c"2"), (c"b", c"3")]);
         let pairs = hints(info).unwrap();
         assert_eq!(
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_out_of_range_have_their_classes() {
+    fn invalid_info_keys_and_values_have_their_error_classes() {
         let info = make(&[]);
         let long = CString::new("k".repeat(MPI_MAX_INFO_KEY)).unwrap();
         assert_eq!(
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_no_hints_and_no_object() {
+    fn info_null_has_no_hints_and_cannot_be_set() {
         assert!(hints(MPI_Info::NULL).unwrap().is_empty());
         let refused = info_set(MPI_Info::NULL, c"k", c"v").unwrap_err();
         assert_eq!(
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_command_host_and_folder() {
+    fn info_env_has_command_host_arch_and_wdir() {
         let pairs = hints(MPI_Info::ENV).unwrap();
         for key in [c"command", c"host", c"arch", c"wdir"] {
             assert!(pairs.get(key).is_some(), "{key:?}");

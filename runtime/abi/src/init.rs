@@ -146,7 +146,7 @@ fn note_first_communicators(universe: &mut Universe) {
     }
 }
 
-/// `MPI_Finalize`: before any rank leaves, all messages have been delivered or at least sent.
+/// `MPI_Finalize`: before any rank leaves, all messages of all ranks have been delivered, or at least sent.
 pub fn finalize(mpi: Mpi) -> Result<()> {
     match process::world() {
         World::Active => {}
@@ -157,14 +157,16 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         }
         World::Finalized => return Err(Error::new(ErrorClass::OTHER, "MPI is finalized already")),
     }
-    // MPI 5.0 section 11.2.4: first of all, while MPI can still be called, and the last attribute first.
+    // MPI 5.0 section 11.2.4: delete functions are called first of all, while they can still call MPI, and the last
+    // attribute first.
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     match CollectiveCall::run(mpi, &world, async |call| collective::barrier(call).await) {
         Ok(()) => {}
-        // Lost ranks are not waited for, if the job continues.
+        // The barrier fails because a rank is lost. Under another MPI's launcher the job ends here; otherwise this rank
+        // leaves without waiting for the lost one.
         Err(runtime::Error::Lost { rank, why }) => {
             let lost = rank.cast_unsigned();
             mpi.state(|state| state.universe.network.end_job_without(lost, &why));
@@ -181,7 +183,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     of_self.or(of_world).map_or(Ok(()), Err)
 }
 
-/// Leaves the job, when neither the World Model nor a session is active any more.
+/// Leaves the job. Called when neither the World Model nor a session is active any more.
 pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     linger(mpi);
@@ -195,7 +197,8 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     })
 }
 
-/// Makes progress for a while, if not all processes leave at once: processes that only had sessions may leave at any time.
+/// Makes progress for a while, unless all processes leave together: processes that only used sessions may leave at any
+/// time, and may still need acknowledgements from this one.
 fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
@@ -222,7 +225,8 @@ pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
-    // Another MPI's launcher may end this process before it can print more.
+    // Another MPI's launcher may end this process as soon as it gets the report, so without our daemon the message is
+    // printed first.
     let is_reported = report(runtime::DaemonLink::has_daemon);
     if !is_reported {
         let who = process::identity();
@@ -256,14 +260,14 @@ fn handler(on: On) -> Handler {
         On::Session(session) => {
             state::peek(|state| state.sessions.get(session).map(|found| found.errhandler))
         }
-        // Without a visit of the state: functions that may be called at any time, from any thread, come here.
+        // No visit of the state: errors of functions that may be called at any time, from any thread, are handled here.
         _ => return errhandler::of_self(),
     };
     match found {
         Ok(Ok(found)) => errhandler::find(found).unwrap_or(Handler::Fatal),
         Ok(Err(_)) => errhandler::of_self(),
         Err(StateUnavailable::NotInitialized) => Handler::Fatal,
-        // The handler cannot be looked up, and an error that may have to be returned must not end the job.
+        // The handler cannot be looked up. It might be `MPI_ERRORS_RETURN`, so the error must not end the job.
         Err(StateUnavailable::Busy) => Handler::Return,
     }
 }
@@ -293,8 +297,9 @@ pub(crate) fn process_ends(code: c_int) {
     }
 }
 
-/// Sends a report to the daemon; returns whether it was sent. Without a daemon this process is the whole job. Uses neither the lock,
-/// which another thread may hold for ever, nor the state, whose visit a signal may have interrupted.
+/// Sends a report to the daemon; returns whether it was sent. Without a daemon this process is the whole job. Does not
+/// take the lock, which another thread may hold for ever, and does not use the state, because a signal may have
+/// interrupted a visit.
 fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
     LINK.get().is_some_and(send)
 }
@@ -302,7 +307,7 @@ fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
 /// The connection to the daemon, once this process has joined a job that has one.
 static LINK: OnceLock<runtime::DaemonLink> = OnceLock::new();
 
-/// Several times the retransmission timeout of a lost acknowledgement.
+/// Time for lingering: several retransmission timeouts, in case acknowledgements are lost.
 const LINGER: Duration = Duration::from_millis(200);
 
 const LEVELS: [c_int; 4] = [

@@ -5,26 +5,27 @@
 //! types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md`. Written by hand are the bodies, in one module for
 //! each chapter of the standard, and the modules that they share:
 //!
-//! | module | what it is |
-//! |---|---|
-//! | [`args`] | conversion of each kind of parameter: the only place that reads or writes through a caller's pointer |
-//! | [`handle`], [`registry`] | handle numbers; the slot map of the objects |
-//! | [`rows`], [`type_rows`], [`group_rows`] | the debugger's tables of datatypes and groups |
-//! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
+//! | module                                     | what it is |
+//! |--------------------------------------------|-----|
+//! | [`args`]                                   | conversion of each kind of parameter: the only place that reads or writes through a caller's pointer |
+//! | [`handle`], [`registry`]                   | handle numbers; the slot map of the objects |
+//! | [`rows`], [`type_rows`], [`group_rows`]    | the debugger's tables of datatypes and groups |
+//! | [`datatype_table`]                         | size, alignment, name and arithmetic class of the predefined datatypes |
 //! | [`error`], [`error_added`], [`errhandler`] | errors with class and text; those added by the program; error handlers |
-//! | [`mod@enter`] | the frame around every body: check of the phase, lock, body, error handler |
-//! | [`qmpi`] | the stack of tools that intercept calls |
-//! | [`tool`] | shared by the functions of the tool information interface (MPI_T) |
-//! | [`process`] | the phase, identity and end of this process |
+//! | [`mod@enter`]                              | the frame around every body: check of the phase, lock, body, error handler |
+//! | [`qmpi`]                                   | the stack of tools that intercept calls |
+//! | [`tool`]                                   | shared by the functions of the tool information interface (MPI_T) |
+//! | [`process`]                                | the phase, identity and end of this process |
 //!
 //! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies convert them to calls of the runtime.
 //! **Never** moves a byte of a message, and never waits: the runtime does.
 //!
 //! # Threads
-//! Below `MPI_THREAD_MULTIPLE` there is no lock; the program ensures that one thread at a time calls MPI. At `MPI_THREAD_MULTIPLE`
-//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or calls a function of the program, releases it for that
-//! time with [`lock::without`]. Functions marked `any-time` in the table run without it and guard shared data themselves. While
-//! only one thread calls, it takes the lock with two stores, and can use the express lane (`express_shared`).
+//! Below `MPI_THREAD_MULTIPLE` there is no lock; the program ensures that one thread at a time calls MPI. At
+//! `MPI_THREAD_MULTIPLE` [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or calls a function of
+//! the program, releases it for that time with [`lock::without`]. Functions marked `any-time` in the table run without
+//! the lock and guard shared data themselves. If only one thread calls MPI, it takes the lock with two stores, and can
+//! use the express lane (`express_shared`).
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"

@@ -4,13 +4,13 @@
 //! It is recursive, because code that runs under it may raise an error. A body that waits, or calls a function of the program,
 //! releases it for that time: [`without`].
 //!
-//! It is based on a [`Turnstile`]: a thread that releases it can retake it before waiting threads, at most some hundred times, so
-//! that it changes owner rarely and its data stay in one core's caches. A waiting thread spins, then yields its core between polls,
-//! and then sleeps for a bounded time.
+//! It is based on a [`Turnstile`]: a thread that releases the lock can retake it before waiting threads, at most some
+//! hundred times. So the lock seldom changes its owner, and the data that it guards stay in one core's caches. A
+//! waiting thread spins, then yields its core between polls, and then sleeps for a bounded time.
 //!
-//! A thread that took it often enough without competition gets a [`Bias`]: from then on it takes the lock with two stores. Another
-//! thread enters the turnstile as usual, and then revokes the bias. So a program that calls MPI from only one thread, as most that
-//! request this level do, pays next to nothing for it.
+//! The first thread that takes the lock, or one that took it many times in a row without competition, gets a [`Bias`]:
+//! from then on it takes the lock with two stores. Another thread enters the turnstile as usual, and then revokes the
+//! bias. Most programs that request this level call MPI from only one thread, and pay next to nothing for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,13 +23,15 @@ use runtime::thread::{
 static MULTIPLE: AtomicBool = AtomicBool::new(false);
 static TURNSTILE: Turnstile = Turnstile::new();
 static BIAS: Bias = Bias::new();
-/// The system supports the process-wide fence (`membarrier`) that a bias needs.
+/// Whether the system supports the process-wide fence (`membarrier`) that a bias needs.
 static MAY_BIAS: AtomicBool = AtomicBool::new(false);
-/// The thread that entered the turnstile last, and how many times in a row before that. Accessed only under the lock.
+/// `LAST`: the thread that entered the turnstile last. `STREAK`: how many times in a row that thread had entered
+/// before. Both are accessed only under the lock.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 static STREAK: AtomicU32 = AtomicU32::new(0);
-/// The thread that holds the lock, and the depth of recursion. A thread finds its own number here only while it holds the lock, and
-/// no other thread writes then.
+/// `HOLDER`: the number of the thread that holds the lock; 0 if no thread holds it, or only by a [`BiasGuard`] or
+/// [`TurnstileGuard`]. `DEPTH`: the depth of recursion. A thread finds its own number in `HOLDER` only while it holds
+/// the lock, and only the thread that holds the lock writes these two.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 /// How the lock was taken: at the turnstile, or with the bias.
@@ -50,7 +52,7 @@ pub fn is_multiple() -> bool {
     MULTIPLE.load(Ordering::Acquire)
 }
 
-/// The lock, held until dropped; nothing below `MPI_THREAD_MULTIPLE`.
+/// Holds the lock until dropped. Below `MPI_THREAD_MULTIPLE` it holds nothing.
 #[derive(Debug)]
 pub struct LockGuard {
     locked: bool,
@@ -81,7 +83,8 @@ pub fn hold_biased() -> Option<BiasGuard> {
     BIAS.enter(thread_number()).map(BiasGuard)
 }
 
-/// The lock, held until dropped by the thread with the bias; for code that neither checks the holder nor takes the lock again.
+/// Holds the lock, taken with the bias, until dropped. Does not record the holder, so it is only for code that does not
+/// take the lock again.
 #[derive(Debug)]
 pub struct BiasGuard(BiasTurn);
 
@@ -100,7 +103,8 @@ pub fn hold_free() -> Option<TurnstileGuard> {
         return None;
     }
     let held = TurnstileGuard { me };
-    // A bias may have been given before this thread entered; none is given while this thread is inside.
+    // A thread may have got the bias between the first check and `enter`. No thread gets a bias while this thread is
+    // inside.
     if BIAS.has_owner() {
         return None;
     }
@@ -108,8 +112,8 @@ pub fn hold_free() -> Option<TurnstileGuard> {
     Some(held)
 }
 
-/// The lock, held until dropped by a thread that passed the turnstile; for code that neither checks the holder nor takes the lock
-/// again.
+/// Holds the lock, taken at the turnstile, until dropped. Does not record the holder, so it is only for code that does
+/// not take the lock again.
 #[derive(Debug)]
 pub struct TurnstileGuard {
     me: usize,
@@ -122,7 +126,8 @@ impl Drop for TurnstileGuard {
     }
 }
 
-/// Whether other threads also take the lock, as seen by its holder: false if that has the bias, or was the only one for long.
+/// Whether other threads also take the lock. Only its holder may call this. `false` if the holder has the bias, or has
+/// long been the only thread that takes the lock.
 pub fn is_contended() -> bool {
     !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE_STREAK
 }
@@ -181,7 +186,8 @@ fn pass_turnstile(me: usize) {
     if !TURNSTILE.enter() {
         wait_for_turn(me);
     }
-    // Other threads wait at the turnstile from now on.
+    // This thread is inside the turnstile, so all threads without a bias wait there. Revoking the bias excludes its
+    // owner too.
     BIAS.revoke(fence_own_threads, std::thread::yield_now);
     note_entered(me);
 }
@@ -197,7 +203,7 @@ fn wait_for_turn(me: usize) {
         } else if polls < MAX_YIELD_POLLS {
             std::thread::yield_now();
         } else if let Some(place) = TURNSTILE.word(me) {
-            // Threads that retake the lock may each hold it for long.
+            // The thread that holds the lock may retake it many times, and hold it for long each time.
             if polls >= INSIST_POLLS {
                 TURNSTILE.insist();
             }
@@ -214,7 +220,8 @@ fn leave_turnstile(me: usize) {
     }
 }
 
-/// Records that this thread entered, and gives it the bias if no other thread takes the lock.
+/// Records that this thread entered the turnstile. Gives it the bias if it is the first thread ever to enter, or has
+/// entered often in a row, and no thread waits.
 fn note_entered(me: usize) {
     let before = LAST.swap(me, Ordering::Relaxed);
     let streak = match before == me {
@@ -228,19 +235,20 @@ fn note_entered(me: usize) {
     }
 }
 
-/// The lock was taken at the turnstile; other values are the bias's turn plus one.
+/// Value of [`TAKEN_BY`]: the lock was taken at the turnstile. Other values are the turn of the bias plus one.
 const BY_TURNSTILE: u32 = 0;
-/// Number of times in a row that a thread takes the lock before it gets the bias.
+/// Number of times in a row that a thread, except the first, takes the lock before it gets the bias.
 const BIAS_STREAK: u32 = 64;
-/// Number of times in a row after which no other thread is expected: more than in a time slice on a shared core.
+/// After a thread has taken the lock this many times in a row, no other thread is expected to take it. The number is
+/// larger than what fits in one time slice on a shared core.
 const ALONE_STREAK: u32 = 1 << 16;
 /// A waiting thread yields its core after this many polls.
 const POLLS_PER_YIELD: u64 = 32;
 /// A waiting thread sleeps after this many polls.
 const MAX_YIELD_POLLS: u64 = 100 * POLLS_PER_YIELD;
-/// A waiting thread insists on its turn after this many polls, which include some sleeps.
+/// After this many polls, some of them with sleeps, a waiting thread insists on its turn.
 const INSIST_POLLS: u64 = MAX_YIELD_POLLS + 10 * POLLS_PER_YIELD;
-/// Time limit of a sleep: a thread that releases the lock does not always wake sleepers.
+/// Time limit of a sleep. It is short because a thread that releases the lock does not always wake sleepers.
 const MAX_SLEEP: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -248,14 +256,14 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// One test, because the lock is a static.
+    /// One test for all, because the lock is a static.
     #[test]
-    fn one_thread_at_a_time_again_for_its_holder_and_others_while_it_is_without() {
+    fn the_library_lock_is_exclusive_recursive_and_released_in_callbacks() {
         set_multiple(true);
         one_at_a_time();
-        others_come_while_it_is_without();
-        who_takes_it_often_gets_a_bias();
-        none_is_counted_twice_with_and_without_a_bias();
+        without_admits_other_threads();
+        repeated_holds_bias_the_lock();
+        biased_and_plain_holds_exclude_each_other();
         set_multiple(false);
         assert!(!hold().locked);
     }
@@ -279,8 +287,8 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), 1);
     }
 
-    /// A waits under the lock for B, which can take it only while A releases it.
-    fn others_come_while_it_is_without() {
+    /// Thread A waits, in a body, for thread B, which can take the lock only while A has released it.
+    fn without_admits_other_threads() {
         let came = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _held = hold();
@@ -293,21 +301,21 @@ mod tests {
             }
         });
         let holder = || HOLDER.load(Ordering::Relaxed);
-        let gone = {
+        let holder_without = {
             let _held = hold();
             let _again = hold();
             assert_eq!(holder(), thread_number());
             without(holder)
         };
-        assert_eq!((gone, holder()), (0, 0));
+        assert_eq!((holder_without, holder()), (0, 0));
     }
 
     /// A thread with the bias does not pass the turnstile.
-    fn who_takes_it_often_gets_a_bias() {
+    fn repeated_holds_bias_the_lock() {
         for _ in 0..=2 * BIAS_STREAK {
             drop(hold());
         }
-        assert!(hold_free().is_none(), "somebody has the bias");
+        assert!(hold_free().is_none(), "a thread has the bias");
         let biased = hold_biased();
         assert!(biased.is_some() && hold_biased().is_none());
         drop(biased);
@@ -316,14 +324,14 @@ mod tests {
         assert_eq!(STREAK.load(Ordering::Relaxed), before);
     }
 
-    fn none_is_counted_twice_with_and_without_a_bias() {
+    fn biased_and_plain_holds_exclude_each_other() {
         let shared = AtomicU32::new(0);
         let count = |quick: bool| {
             for at in 0..20_000u32 {
                 let biased = quick.then(hold_biased).flatten();
                 let passed = (quick && biased.is_none()).then(hold_free).flatten();
                 let held = (biased.is_none() && passed.is_none()).then(hold);
-                // Not in one step: two threads at once would lose a count.
+                // Load and store are separate steps, so two threads at once would lose a count.
                 shared.store(shared.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 drop((biased, passed, held));
                 if at.is_multiple_of(5000) {

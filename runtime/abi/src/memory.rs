@@ -3,8 +3,8 @@
 //! messages need no system call.
 //!
 //! # Safety
-//! Every address that is freed here was allocated here and is freed once: it is looked up in the table of allocations, and an unknown
-//! address is an error.
+//! Only memory that was allocated here is freed here, and only once: freeing removes the address from the table of
+//! allocations, and an address that is not in the table is an error.
 #![allow(unsafe_code, reason = "allocates for the program")]
 
 use core::ffi::c_void;
@@ -66,7 +66,8 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
         return Err(Error::new(ErrorClass::BASE, detail));
     };
     match origin {
-        // SAFETY: allocated by `allocate` with this layout and not freed since: it was in the table.
+        // SAFETY: the address was in the table: `allocate` allocated it with this layout, and it has not been freed
+        // since.
         MemoryOrigin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
         MemoryOrigin::Shared => {
             let place = NonNull::new(base.cast());

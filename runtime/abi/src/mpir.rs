@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The symbols of the MPIR process acquisition interface in a rank.
 //!
-//! `MPIR_Breakpoint` and `MPIR_proctable` are absent on purpose: they belong to the starter process, and debuggers take a process
-//! that has them for it. Nothing waits for `MPIR_debug_gate` here: `rmpiexec` holds all ranks before their first instruction until
-//! the debugger has attached.
+//! `MPIR_Breakpoint` and `MPIR_proctable` are absent on purpose: a debugger takes any process with these symbols for
+//! the starter process. Nothing waits for `MPIR_debug_gate` here: `rmpiexec` holds all ranks before their first
+//! instruction until the debugger has attached.
 //!
 //! # Safety
-//! The exported names are the interface's, and no other library defines them. This library never writes the variables; a debugger
-//! does while the process is stopped.
+//! The exported names are those of the interface, and no other library defines them. This library never writes the
+//! variables; a debugger writes them while the process is stopped.
 #![allow(unsafe_code, reason = "exported symbols")]
 #![allow(clippy::disallowed_types, reason = "words that a debugger writes")]
 #![allow(non_upper_case_globals, reason = "names for debuggers")]
@@ -37,6 +37,7 @@ pub static MPIR_being_debugged: DebuggerInt = DebuggerInt(UnsafeCell::new(0));
 
 /// Whether a debugger has set `MPIR_being_debugged`.
 pub fn is_debugged() -> bool {
-    // SAFETY: a variable of this library that is not written while the process runs; volatile because a debugger may have.
+    // SAFETY: a variable of this library, not written while the process runs; volatile, because a debugger may have
+    // written it while the process was stopped.
     unsafe { MPIR_being_debugged.0.get().read_volatile() != 0 }
 }

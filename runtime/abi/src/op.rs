@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reduction operations: predefined ones, and those of the program (MPI 5.0 sections 6.9.2 to 6.9.5).
+//! Reduction operations: the predefined ones, and those that the program makes (MPI 5.0 sections 6.9.2 to 6.9.5).
 //!
 //! # Safety
-//! A program's operation is called with two arrays of the given number of items, with the layout of the reduction's datatype.
-//! Obligation **O1**, the program's by section 6.9.5: the function accesses no other memory of the library, and returns. It is
-//! called outside of visits of the state and without the lock, so it may call MPI functions that do not communicate, and wait for
-//! other threads that do.
+//! A program's operation is called with two arrays, each of the given number of items in the layout of the reduction's
+//! datatype. Obligation **O1**, the program's by section 6.9.5: the function accesses no other memory of the library,
+//! and returns. It is called outside of visits of the state and without the lock, so it may call MPI functions that do
+//! not communicate, and it may wait for other threads that communicate.
 #![allow(unsafe_code, reason = "calls the program's operations")]
 
 use core::ffi::c_int;
@@ -52,11 +52,12 @@ pub(crate) struct UserOp {
     mpi: Mpi,
     function: OpFunction,
     handle: MPI_Datatype,
-    /// The datatype when the reduction was called, if the program made it.
+    /// The object of the datatype at the time when the reduction was called; `None` if the program did not make the
+    /// datatype.
     made: Option<TypeObject>,
     datatype: Arc<Datatype>,
     item_bytes: usize,
-    /// The layout in memory equals the packed one.
+    /// Whether items in memory have the layout of packed items.
     dense: bool,
 }
 
@@ -102,7 +103,7 @@ pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: OutArg<'_, c_int>) -> Resul
     Ok(())
 }
 
-/// An operation on a datatype; an error if it is not defined for it.
+/// An operation on items of a datatype; an error if the operation is not defined for the datatype.
 pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<Combiner> {
     if let Some(known) = predefined(op) {
         if matches!(known, Op::Replace | Op::NoOp) {
@@ -136,14 +137,15 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
     })
 }
 
-/// A predefined operation on a predefined datatype, if it is defined for it.
+/// A predefined operation on a predefined datatype; `None` if the operation is not defined for the datatype.
 #[inline]
 pub(crate) fn on_predefined(op: MPI_Op, basic: &Basic) -> Option<Combiner> {
     let known = predefined(op).filter(|known| !matches!(known, Op::Replace | Op::NoOp))?;
     op::is_defined(known, basic).then(|| Combiner::Predefined(known, *basic))
 }
 
-/// A predefined operation; an error unless the datatype is predefined and permitted (MPI 5.0 section 6.9.2).
+/// A predefined operation; an error unless the datatype is predefined and the operation is defined for it (MPI 5.0
+/// section 6.9.2).
 fn on_basic(
     op: MPI_Op,
     known: Op,
@@ -217,13 +219,14 @@ impl UserOp {
             let found = state.datatypes.get(self.handle);
             match found.is_ok_and(|found| Arc::ptr_eq(&found.datatype, &made.datatype)) {
                 true => None,
-                // If no handle is left, the function gets the freed one, and its MPI calls return errors.
+                // If all handles are in use, the function gets the freed handle, and its MPI calls with that handle
+                // return errors.
                 false => state.datatypes.insert(made.clone()).ok(),
             }
         });
         self.call_with(fresh.unwrap_or(self.handle), input, inout, items);
         if let Some(fresh) = fresh {
-            // The function may have freed it, erroneously.
+            // The function may have freed `fresh`, erroneously.
             let _ = self.mpi.state(|state| state.datatypes.remove(fresh));
         }
     }
@@ -264,7 +267,7 @@ impl UserOp {
 
 /// A buffer for items whose datatype has gaps.
 struct ItemBuffer {
-    /// The memory, with the strictest alignment.
+    /// The memory; `u128` has the strictest alignment that a datatype needs.
     words: Vec<u128>,
     /// Distance from the origin of displacements to the start of the memory; large for datatypes with absolute addresses.
     start: isize,
@@ -297,7 +300,7 @@ impl ItemBuffer {
     }
 }
 
-/// The origin of displacements, if the memory starts `start` bytes from it.
+/// The origin of displacements: `start` bytes before the start of the memory.
 fn origin(words: &mut [u128], start: isize) -> *mut u8 {
     let words = words.as_mut_ptr().cast::<u8>();
     words.wrapping_offset(start.wrapping_neg())

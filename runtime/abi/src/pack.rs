@@ -124,7 +124,7 @@ pub fn pack_external_size(
     size.set(times(incount, each)?)
 }
 
-/// The packed buffer with the program's position.
+/// The packed buffer, with the position that the program passed.
 struct Packed<'a> {
     buf: MutBuf,
     size: i64,

@@ -23,9 +23,9 @@ pub fn iprobe(
     flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, (source, tag, comm), false, leave_there)?;
-    flag.set(c_int::from(looked.is_some()));
-    looked.map_or(Ok(()), |looked| set_status(mpi, &looked, comm, &status))
+    let probed = search(mpi, (source, tag, comm), false, leave_there)?;
+    flag.set(c_int::from(probed.is_some()));
+    probed.map_or(Ok(()), |probed| set_status(mpi, &probed, comm, &status))
 }
 
 /// `MPI_Probe`.
@@ -36,8 +36,8 @@ pub fn probe(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, (source, tag, comm), true, leave_there)?;
-    looked.map_or(Ok(()), |looked| set_status(mpi, &looked, comm, &status))
+    let probed = search(mpi, (source, tag, comm), true, leave_there)?;
+    probed.map_or(Ok(()), |probed| set_status(mpi, &probed, comm, &status))
 }
 
 /// `MPI_Improbe`.
@@ -50,11 +50,11 @@ pub fn improbe(
     message: OutArg<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, (source, tag, comm), false, |state, found| {
+    let probed = search(mpi, (source, tag, comm), false, |state, found| {
         claim(state, found, comm)
     })?;
-    flag.set(c_int::from(looked.is_some()));
-    give(mpi, looked, comm, &message, &status)
+    flag.set(c_int::from(probed.is_some()));
+    give(mpi, probed, comm, &message, &status)
 }
 
 /// `MPI_Mprobe`.
@@ -66,10 +66,10 @@ pub fn mprobe(
     message: OutArg<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, (source, tag, comm), true, |state, found| {
+    let probed = search(mpi, (source, tag, comm), true, |state, found| {
         claim(state, found, comm)
     })?;
-    give(mpi, looked, comm, &message, &status)
+    give(mpi, probed, comm, &message, &status)
 }
 
 /// `MPI_Mrecv`.
@@ -103,22 +103,23 @@ pub fn imrecv(
     Ok(())
 }
 
-enum Looked {
+enum ProbeOutcome {
     ProcNull,
-    /// A message, and its handle if it is a matched probe.
+    /// The message that was found, and for a matched probe its handle.
     Message(ProbedMessage, MPI_Message),
 }
 
-/// Searches for a message. `take` is called in the same visit: between two visits another thread could receive the message.
-fn look(
+/// Searches for a message, with `wait` until there is one. `take` is called with the message in the same visit that
+/// finds it, because between two visits another thread could receive the message.
+fn search(
     mpi: Mpi,
     (source, tag, comm): (c_int, c_int, MPI_Comm),
     wait: bool,
     take: impl Fn(&mut LibraryState, ProbedMessage) -> Result<MPI_Message>,
-) -> Result<Option<Looked>> {
+) -> Result<Option<ProbeOutcome>> {
     let wanted = mpi.state(|state| source_of(state.comm(comm)?, source, tag))?;
     let Some(wanted) = wanted else {
-        return Ok(Some(Looked::ProcNull));
+        return Ok(Some(ProbeOutcome::ProcNull));
     };
     let once = || {
         mpi.state(|state| {
@@ -126,12 +127,12 @@ fn look(
                 return Ok::<_, Error>(None);
             };
             let message = take(state, found)?;
-            Ok(Some(Looked::Message(found, message)))
+            Ok(Some(ProbeOutcome::Message(found, message)))
         })
     };
-    if let Some(looked) = once()? {
+    if let Some(probed) = once()? {
         mpi.progress_briefly();
-        return Ok(Some(looked));
+        return Ok(Some(probed));
     }
     if wait {
         mpi.turn();
@@ -139,9 +140,9 @@ fn look(
         mpi.poll_turn();
     }
     loop {
-        let looked = once()?;
-        if looked.is_some() || !wait {
-            return Ok(looked);
+        let probed = once()?;
+        if probed.is_some() || !wait {
+            return Ok(probed);
         }
         mpi.wait_until(Awaits::Message(wanted), |universe| {
             universe.messages.find_message(wanted).is_some()
@@ -149,7 +150,7 @@ fn look(
     }
 }
 
-/// The `take` of probes other than matched ones.
+/// The `take` of probes that are not matched probes: leaves the message where it is.
 fn leave_there(_state: &mut LibraryState, _found: ProbedMessage) -> Result<MPI_Message> {
     Ok(MPI_Message::NULL)
 }
@@ -163,8 +164,13 @@ fn claim(state: &mut LibraryState, found: ProbedMessage, comm: MPI_Comm) -> Resu
     Ok(handle)
 }
 
-fn set_status(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) -> Result<()> {
-    let Looked::Message(found, _) = looked else {
+fn set_status(
+    mpi: Mpi,
+    probed: &ProbeOutcome,
+    comm: MPI_Comm,
+    status: &OutStatus<'_>,
+) -> Result<()> {
+    let ProbeOutcome::Message(found, _) = probed else {
         status.set(MPI_Status::PROC_NULL);
         return Ok(());
     };
@@ -179,20 +185,20 @@ fn set_status(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>)
 
 fn give(
     mpi: Mpi,
-    looked: Option<Looked>,
+    probed: Option<ProbeOutcome>,
     comm: MPI_Comm,
     message: &OutArg<'_, MPI_Message>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
-    let Some(looked) = looked else {
+    let Some(probed) = probed else {
         message.set(MPI_Message::NULL);
         return Ok(());
     };
-    message.set(match looked {
-        Looked::ProcNull => MPI_Message::NO_PROC,
-        Looked::Message(_, handle) => handle,
+    message.set(match probed {
+        ProbeOutcome::ProcNull => MPI_Message::NO_PROC,
+        ProbeOutcome::Message(_, handle) => handle,
     });
-    set_status(mpi, &looked, comm, status)
+    set_status(mpi, &probed, comm, status)
 }
 
 fn start(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state of this process that is needed outside of the runtime: phase, identity, and the end of the job.
 //!
-//! Initialization sets the rest (rank, size, functions for handlers and names) with [`set_identity`] and [`set_lookup`].
+//! Initialization sets rank and size with [`set_identity`], and the functions that look up handlers and names with
+//! [`set_lookup`].
 
 use core::ffi::c_int;
 use core::fmt;
@@ -44,7 +45,7 @@ pub fn set_phase(phase: ProcessPhase) {
     runtime::var::pvars::set_phase(phase as u32);
 }
 
-/// The phase of the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.
+/// The phase of the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of the World Model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum World {
@@ -84,7 +85,7 @@ pub fn tools_are_on() -> bool {
     TOOLS.load(Ordering::Acquire) > 0
 }
 
-/// Counts an `MPI_T_init_thread`; `false` on overflow.
+/// Counts a call of `MPI_T_init_thread`; `false` if the counter is full.
 pub fn tool_begins() -> bool {
     let more = |uses: u32| uses.checked_add(1);
     // PAIR(tools): `tools_are_on` loads with Acquire.
@@ -93,7 +94,8 @@ pub fn tool_begins() -> bool {
         .is_ok()
 }
 
-/// Counts an `MPI_T_finalize`; returns whether it matches a call of `MPI_T_init_thread`, and whether it was the last.
+/// Counts a call of `MPI_T_finalize`. Returns whether it matches a call of `MPI_T_init_thread`, and whether all these
+/// calls are matched now.
 pub fn tool_ends() -> (bool, bool) {
     let less = |uses: u32| uses.checked_sub(1);
     // PAIR(tools): `tools_are_on` loads with Acquire.
@@ -126,7 +128,7 @@ static IDENTITY: OnceLock<Identity> = OnceLock::new();
 
 /// Sets the identity; called by initialization.
 pub fn set_identity(identity: Identity) {
-    // A second initialization in a process has the same identity.
+    // This fails if an earlier initialization has set the identity, which is the same.
     let _ = IDENTITY.set(identity);
 }
 
@@ -162,7 +164,7 @@ pub struct Lookup {
     pub handler: fn(On) -> Handler,
     /// The name of an object, if it has one.
     pub name: fn(On) -> Option<String>,
-    /// Ends every process of the job with this code, because of this error.
+    /// Ends every process of the job, with this exit code, because of the error in this text.
     pub end: fn(c_int, &str) -> !,
     /// Reports to the launcher that this function, which has no body, was called.
     pub missing: fn(&str),
@@ -179,8 +181,8 @@ fn lookup() -> Option<Lookup> {
     *LOOKUP.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The error handler of an object. Before initialization it is the initial one, which is fatal (MPI 5.0 section 9.3); for files it is
-/// the one that returns (section 14.7).
+/// The error handler of an object. Before initialization it is the initial handler, which is fatal (MPI 5.0 section
+/// 9.3); for files, the handler that returns (section 14.7).
 pub fn handler(on: On) -> Handler {
     match (lookup(), on) {
         (Some(lookup), _) => (lookup.handler)(on),
@@ -196,7 +198,7 @@ pub fn name_of(on: On) -> Option<String> {
         .or_else(|| on.predefined_name().map(str::to_owned))
 }
 
-/// Ends the job because of an error that was printed; `error` is a short form for the launcher.
+/// Ends the job because of an error that was printed already; `error` is a short form of its text for the launcher.
 pub fn end(code: c_int, error: &str) -> ! {
     match lookup() {
         Some(lookup) => (lookup.end)(code, error),
@@ -217,7 +219,8 @@ pub fn note_missing(function: &str) {
     }
 }
 
-/// Ends this process at once (see [`runtime::leave`]) with this code, or 1 where the system would see a 0.
+/// Ends this process at once (see [`runtime::leave`]) with the low eight bits of this code as the exit status, or with
+/// 1 if they are 0.
 pub fn leave(code: c_int) -> ! {
     let status = code & 0xff;
     runtime::leave(if status == 0 { 1 } else { status })

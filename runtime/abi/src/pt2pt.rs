@@ -2,9 +2,9 @@
 //! Sends and receives (MPI 5.0 chapter 3): the arguments of all forms of a call are checked here.
 //!
 //! # Safety
-//! Buffers are converted to [`UserMemory`] here. Obligation **B1**, of every function that takes a buffer: the caller complies with
-//! MPI 5.0 sections 3.2.2 and 3.7.2: the buffer contains the items that count and datatype describe, and is not accessed until the
-//! operation is complete.
+//! Buffers are converted to [`UserMemory`] here. Obligation **B1**, for every function that takes a buffer: the caller
+//! complies with MPI 5.0 sections 3.2.2 and 3.7.2. So the buffer contains the items that count and datatype describe,
+//! and the program does not access it until the operation is complete.
 #![allow(unsafe_code, reason = "the program's buffers become UserMemory")]
 
 use core::ffi::c_int;
@@ -221,7 +221,7 @@ pub fn recv(
     Ok(())
 }
 
-/// Completes a call whose receive the express lane has posted: `MPI_Recv`, `MPI_Sendrecv`.
+/// Completes an `MPI_Recv` or `MPI_Sendrecv` whose receive the express lane has posted.
 pub fn finish_posted(
     name: &'static str,
     token: u32,
@@ -464,7 +464,7 @@ pub fn sendrecv_replace(
         ..out
     };
     check_receive(mpi, &into)?;
-    // The data are copied before the receive can overwrite them.
+    // Copies the data before the receive can overwrite them.
     let sent = start_copied(mpi, out)?;
     let result = match start_receive(mpi, into)? {
         None => {
@@ -560,7 +560,7 @@ pub(crate) struct Pt2ptCall {
     pub(crate) comm: MPI_Comm,
 }
 
-/// Size of the first page in bytes, which is never mapped.
+/// Size of the first page in bytes. The first page is never mapped.
 const PAGE: i64 = 4096;
 
 /// The kind of send.
@@ -586,7 +586,7 @@ fn start_send(mpi: Mpi, call: Pt2ptCall, form: Form) -> Result<Option<RequestId>
     Ok(started)
 }
 
-/// Starts the send of a copy, for the calls that receive into the send buffer.
+/// Starts the send of a copy of the data, for calls that receive into the send buffer.
 fn start_copied(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
@@ -676,7 +676,8 @@ fn give_both(
     Ok(())
 }
 
-/// Completes the receive of a call whose send may still be in progress.
+/// Completes a receive. `sent`: the send of the same call, if it is in progress; debuggers see that the call waits for
+/// both.
 fn finish_received(
     mpi: Mpi,
     request: RequestId,
@@ -769,7 +770,7 @@ fn peer_of(object: &CommObject, rank: c_int, which: &str) -> Result<Option<Peer>
         .ok_or_else(|| bad_rank(which, rank, object.comm.partners().size()))
 }
 
-/// The data of a call.
+/// The buffer of a call as data for the runtime.
 pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload> {
     let Pt2ptCall {
         buf,
@@ -820,7 +821,7 @@ pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload>
     }))
 }
 
-/// Whether a datatype has absolute addresses, as required with MPI_BOTTOM: otherwise NULL was passed by mistake.
+/// Whether a datatype has absolute addresses. MPI_BOTTOM requires them; without them the NULL was passed by mistake.
 fn has_addresses(datatype: &Datatype) -> bool {
     !(-PAGE..PAGE).contains(&datatype.true_lb)
 }
@@ -841,7 +842,7 @@ pub(crate) fn lend(buf: MutBuf, offset: i64, bytes: usize) -> Result<UserMemory>
 }
 
 impl From<ConstBuf> for MutBuf {
-    /// The runtime has one type for both; nothing writes through the memory of a send.
+    /// The runtime has one type for the buffers of sends and receives; nothing writes through the memory of a send.
     fn from(buf: ConstBuf) -> Self {
         Self(buf.0.cast_mut())
     }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QMPI: tools stacked between the program and MPI, each calling the next one itself.
 //!
-//! Two forms of the interface are provided from the same table. In that of the working group's mail of 8 October 2020 a tool's
-//! function takes a context before MPI's arguments. In MPICH's form the tool's number follows the context. A tool has the form of the
-//! function with which it registers; if neighbours differ, each gets a function of its own form that calls the other ([`Forms`]).
+//! Two forms of the interface are provided from the same table. In the form of the working group's mail of 8 October
+//! 2020, a tool's function takes a context before MPI's arguments. In MPICH's form, it takes a context and the tool's
+//! number. The function with which a tool registers its functions decides its form. If neighbours in the stack have
+//! different forms, each gets a function of its own form that calls the other ([`Forms`]).
 //!
-//! The stack is built once, when the first MPI function is called (`list`): from then on it never changes, and is read without a lock.
-//! A context is the number of the instance that is to be called; 0, and any number that was never assigned, is MPI itself. Without
-//! tools the only cost is one comparison in the entry point ([`is_stacked`]), and none for calls of the express lane.
+//! The stack is built when the first MPI function is called (`list`). From then on it never changes, and is read
+//! without a lock. A context is the number of the instance that is to be called; 0, and any number that was never
+//! assigned, is MPI itself. Without tools the only cost is one comparison in the entry point ([`is_stacked`]); calls on
+//! the express lane cost nothing extra.
 //!
 //! # Safety
-//! A registered function is called with the arguments of the function that it was registered for, in the form that it was
-//! registered with: obligation **Q1** on tools, which C cannot check. Pointers of tools are written only after a check for NULL
-//! (**Q2**: they are as the interface specifies).
+//! Obligation **Q1** on tools, which C cannot check: a registered function has the parameters of the MPI function that
+//! it was registered for, in the form with which it was registered. Obligation **Q2**: pointers that tools pass are as
+//! the interface specifies; they are written through only after a check for NULL.
 #![allow(unsafe_code, reason = "functions of C programs")]
 
 mod address;
@@ -29,23 +31,23 @@ pub use list::take_complaints;
 use crate::qmpi_table::FUNCTIONS;
 use stack::stack;
 
-/// The callee of a call: 0 for MPI itself, otherwise the number of a tool instance. As large as the C struct of one pointer.
+/// The callee of a call: 0 for MPI itself, otherwise the number of a tool instance. In C a struct with one pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct QmpiContext(usize);
 
 impl QmpiContext {
-    /// Whether this is MPI itself, below all tools.
+    /// Whether the context is that of MPI itself, below all tools.
     #[inline(always)]
     pub fn is_mpi(self) -> bool {
         self.0 == 0
     }
 }
 
-/// A function of a tool; its real type is known at the call (Q1).
+/// A function of a tool. The caller casts it to its real type (Q1).
 pub type Function = unsafe extern "C" fn();
 
-/// The next callee, an entry in the table of the stack.
+/// An entry in the table of the stack: the next callee.
 #[derive(Clone, Copy, Debug)]
 pub enum NextTool {
     /// MPI itself.
@@ -56,14 +58,14 @@ pub enum NextTool {
     ByNumber(Function, QmpiContext, c_int),
 }
 
-/// The functions for one MPI function: two with which tools call the next callee, and two for the program's call.
+/// The four functions for one MPI function: two with which tools call the next callee, and two for the program's call.
 #[derive(Debug)]
 pub struct Forms {
-    /// Takes a context first, and calls the callee that it names.
+    /// Takes a context first, and calls the callee that the context names.
     pub by_context: *const c_void,
     /// Takes a context and a number first, and calls the callee that the number names: the exported `QMPI_X`.
     pub by_number: *const c_void,
-    /// The outermost frame of a call through tools.
+    /// The function whose frame is the outermost one of a call through tools.
     pub top: *const c_void,
     /// The function that the program calls: `PMPI_X`.
     pub entry: *const c_void,
@@ -72,10 +74,10 @@ pub struct Forms {
 // SAFETY: constant addresses of functions.
 unsafe impl Sync for Forms {}
 
-/// The stack is not built yet, or not empty.
+/// Whether the stack is not built yet, or has tools.
 static STACKED: AtomicBool = AtomicBool::new(true);
 
-/// Whether an entry point has to look tools up.
+/// Whether an entry point has to look up tools: the stack is not built yet, or not empty.
 #[inline(always)]
 pub fn is_stacked() -> bool {
     STACKED.load(Relaxed)
@@ -86,7 +88,7 @@ fn settled() {
     STACKED.store(stack().is_some(), Relaxed);
 }
 
-/// The first callee for a function, by the function's number. Builds the stack on the first call.
+/// The first callee for a function, given by its number. Builds the stack on the first call.
 #[inline(always)]
 pub fn outermost(function: usize) -> &'static NextTool {
     match stack() {
@@ -95,7 +97,8 @@ pub fn outermost(function: usize) -> &'static NextTool {
     }
 }
 
-/// The same for the first calls, and for those that tools make while the stack is built.
+/// [`outermost`] if there is no stack: for the first calls, for calls that tools make while the stack is built, and
+/// without tools.
 #[cold]
 #[inline(never)]
 fn first(function: usize) -> &'static NextTool {
@@ -106,13 +109,13 @@ fn first(function: usize) -> &'static NextTool {
     }
 }
 
-/// The callee that a context names, or the next one below it if that tool does not intercept the function.
+/// The callee that a context names; if that tool does not intercept the function, the next one below that does.
 #[inline(never)]
 pub fn by_context(context: QmpiContext, function: usize) -> &'static NextTool {
     target(context.0, function)
 }
 
-/// The callee that a tool's number names; 0 is MPI itself.
+/// The callee that a tool's number names, or the next one below that intercepts the function; 0 is MPI itself.
 #[inline(never)]
 pub fn by_number(tool: c_int, function: usize) -> &'static NextTool {
     target(usize::try_from(tool).unwrap_or(0), function)
@@ -125,7 +128,7 @@ fn target(number: usize, function: usize) -> &'static NextTool {
     }
 }
 
-/// The first callee below instance `above` that intercepts the function; `above` 0 is the program.
+/// The first callee below instance `above` that intercepts the function, or MPI. `above` 0 is the program.
 fn next(above: usize, function: usize) -> &'static NextTool {
     match stack() {
         Some(stack) => stack.below(above, function),

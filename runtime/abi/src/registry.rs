@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The objects of handles: a slot map, whose errors describe the invalid handle.
+//! A slot map from handles to objects. Its errors describe the invalid handle.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -21,7 +21,8 @@ use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 /// ```
 pub struct HandleRegistry<H, T> {
     slots: Vec<RegistrySlot<T>>,
-    /// Free slots, least recently freed first: stale handles are detected as long as possible.
+    /// Free slots, the least recently freed first: a slot is reused as late as possible, so that stale handles are
+    /// detected.
     free: VecDeque<usize>,
     handle: PhantomData<fn(H) -> H>,
 }
@@ -44,7 +45,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
 
     /// Inserts `object` and returns its handle.
     pub fn insert(&mut self, object: T) -> Result<H, Error> {
-        // A number of free slots is held back, so that a slot is not reused at once.
+        // `WAITING` free slots are held back, so that a slot is not reused at once.
         let reuse = self.free.len() > WAITING || self.slots.len() == MAX_OBJECTS;
         let reused = if reuse { self.free.pop_front() } else { None };
         let index = match reused {
@@ -120,7 +121,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
             .count()
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,7 +148,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
     }
 }
 
-/// The error about a handle without an object, in a registry that has used `issued` slots.
+/// The error for a handle without an object, in a registry that has `issued` slots.
 #[cold]
 fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
     let freed = HandleParts::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);
@@ -164,10 +165,10 @@ impl<H: Handle, T> Default for HandleRegistry<H, T> {
     }
 }
 
-/// Number of free slots before the first of them is reused.
+/// A free slot is reused only if there are more free slots than this, or no slot can be added.
 const WAITING: usize = 64;
 
-/// The error about a number that is no handle of this kind; describes what it is instead.
+/// The error for a number that is not a handle of this kind; it describes what the number is instead.
 #[cold]
 pub fn not_a(kind: HandleKind, bits: usize) -> Error {
     let given = handle::describe(bits);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_changed_and_taken_out_by_its_handle() {
+    fn an_object_is_read_changed_and_removed_by_its_handle() {
         let mut comms: HandleRegistry<MPI_Comm, u32> = HandleRegistry::new();
         let first = comms.insert(1).unwrap();
         let second = comms.insert(2).unwrap();
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_handle_stays_refused_while_its_slot_lives_on() {
+    fn a_freed_handle_stays_invalid_when_its_slot_is_reused() {
         let mut comms: HandleRegistry<MPI_Comm, usize> = HandleRegistry::new();
         let stale = comms.insert(0).unwrap();
         comms.remove(stale).unwrap();
@@ -232,31 +233,36 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_was_given() {
+    fn invalid_handle_errors_name_the_given_handle() {
         let mut comms: HandleRegistry<MPI_Comm, ()> = HandleRegistry::new();
         let mut types: HandleRegistry<MPI_Datatype, ()> = HandleRegistry::new();
         let number = types.insert(()).unwrap().0;
-        let ask = |bits: usize| detail(comms.get(MPI_Comm(bits)));
+        let detail_of = |bits: usize| detail(comms.get(MPI_Comm(bits)));
         assert_eq!(
-            ask(number),
+            detail_of(number),
             format!("{number:#x} is a datatype handle, not a communicator")
         );
         assert_eq!(
-            ask(MPI_Datatype::INT.0),
+            detail_of(MPI_Datatype::INT.0),
             "MPI_INT is a datatype, not a communicator"
         );
-        assert_eq!(ask(MPI_Comm::NULL.0), "MPI_COMM_NULL is not a communicator");
-        assert_eq!(ask(0), "NULL is not a communicator handle");
         assert_eq!(
-            ask(0xdead_beef_0000),
+            detail_of(MPI_Comm::NULL.0),
+            "MPI_COMM_NULL is not a communicator"
+        );
+        assert_eq!(detail_of(0), "NULL is not a communicator handle");
+        assert_eq!(
+            detail_of(0xdead_beef_0000),
             "0xdeadbeef0000 is not a communicator handle"
         );
         assert!(
-            ask(HandleParts {
-                index: 9,
-                generation: 0
-            }
-            .bits(HandleKind::Comm))
+            detail_of(
+                HandleParts {
+                    index: 9,
+                    generation: 0
+                }
+                .bits(HandleKind::Comm)
+            )
             .ends_with("is not a communicator handle")
         );
         assert_eq!(

@@ -19,9 +19,9 @@ use crate::status::MPI_Status;
 /// A request handle, looked up.
 #[derive(Clone, Copy)]
 enum FoundRequest {
-    /// `MPI_REQUEST_NULL`, or persistent and not started: nothing to wait for.
+    /// `MPI_REQUEST_NULL`, or a persistent request that is not started: there is nothing to wait for.
     Inactive,
-    /// Complete since its start, with this status.
+    /// A request that was complete when it was started, with this status.
     Done(MPI_Status),
     /// A request of the engine.
     Live(RequestId),
@@ -78,8 +78,8 @@ pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>
     waitall_from(mpi, requests, &statuses, 0)
 }
 
-/// Completes a call whose first requests were collected, with their statuses: `MPI_Waitall`, or `MPI_Testall` if all are complete.
-/// `None`: none was collected.
+/// Completes a call of which the express lane has collected the first `from` requests and written their statuses:
+/// `MPI_Waitall`, or `MPI_Testall` with requests that are all complete. `None` if `from` is 0.
 #[inline(never)]
 pub fn finish_waitall(
     name: &'static str,
@@ -211,7 +211,7 @@ pub fn request_get_status(
     flag.set(c_int::from(done));
     match found {
         FoundRequest::Inactive => status.set_empty(),
-        _ if done => status.set(look(mpi, found)),
+        _ if done => status.set(peek_status(mpi, found)),
         _ => {}
     }
     Ok(())
@@ -231,7 +231,7 @@ pub fn request_get_status_all(
         for (at, entry) in found.iter().enumerate() {
             match entry {
                 FoundRequest::Inactive => statuses.set_empty(at),
-                _ => statuses.set(at, look(mpi, *entry)),
+                _ => statuses.set(at, peek_status(mpi, *entry)),
             }
         }
     }
@@ -255,7 +255,7 @@ pub fn request_get_status_any(
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
     match chosen {
-        Some(at) => status.set(look(mpi, found[at])),
+        Some(at) => status.set(peek_status(mpi, found[at])),
         None if nothing => status.set_empty(),
         None => {}
     }
@@ -271,12 +271,13 @@ pub fn request_get_status_some(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    // In every case: nothing is collected here, so complete requests must not prevent progress of the others.
+    // Makes progress even if a request is complete: this call collects none, so the program may call it with complete
+    // requests again and again.
     turn_unless_done(mpi, &found);
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
         indices.set(slot, small(*at));
-        statuses.set(slot, look(mpi, found[*at]));
+        statuses.set(slot, peek_status(mpi, found[*at]));
     }
     outcount.set(count_or_undefined(&found, done.len()));
     Ok(())
@@ -319,7 +320,7 @@ pub fn cancel(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> {
             mpi.visit(|universe| universe.cancel(id));
             Ok(())
         }
-        // It is complete: too late to cancel.
+        // The request is complete, so it is too late to cancel it.
         FoundRequest::Done(_) => Ok(()),
         FoundRequest::Inactive => {
             let detail = "the request is null or not started, there is nothing to cancel";
@@ -339,12 +340,13 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     let mut requests = requests.iter();
     let started = requests.try_for_each(|request| start_one(mpi, *request));
     run_new_tasks(mpi, first);
-    // Later starts can use the express lane.
+    // Opens the express lane for later starts.
     express_lanes::open();
     started
 }
 
-/// Completes an `MPI_Start` or `MPI_Startall` whose first requests were started. `None`: none was started.
+/// Completes an `MPI_Start` or `MPI_Startall` of which the express lane has started the first `from` requests. `None`
+/// if `from` is 0.
 #[cold]
 #[inline(never)]
 pub fn finish_startall(requests: &mut [MPI_Request], from: usize) -> Option<c_int> {
@@ -389,7 +391,7 @@ fn restart_other(state: &mut LibraryState, id: RequestId) -> Result<()> {
     Ok(state.universe.restart_other(id)?)
 }
 
-/// The wait of a call with a list of requests, for debuggers.
+/// What a call with a list of requests waits for, for debuggers.
 fn of_list(requests: &[MPI_Request]) -> Awaits {
     Awaits::List(RequestList {
         address: requests.as_ptr().addr(),
@@ -398,7 +400,7 @@ fn of_list(requests: &[MPI_Request]) -> Awaits {
     })
 }
 
-/// Waits for a request without a handle, and writes its status.
+/// Waits for a request for which the program has no handle, collects it, and writes its status.
 pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
     mpi.wait_for(id);
     let (ended, context) = mpi.visit(|universe| {
@@ -417,7 +419,7 @@ pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
         None if ended.no_process => MPI_Status::PROC_NULL,
         None => {
             let mut status = MPI_Status::EMPTY;
-            // Only for operations without a message, such as those on files.
+            // The byte count is not 0 only for operations without a message, such as those on files.
             status.set_bytes(ended.bytes);
             status
         }
@@ -433,7 +435,7 @@ fn take(
     status: &OutStatus<'_>,
 ) -> Result<()> {
     let collected = collect(mpi, id, request.get())?;
-    if collected.gone {
+    if collected.is_freed {
         request.set(MPI_Request::NULL);
     }
     let (ended, error) = status_and_error(mpi, collected);
@@ -444,20 +446,20 @@ fn take(
 /// A completed request that is being collected.
 struct CollectedRequest {
     ended: MessageStatus,
-    /// It was not persistent.
-    gone: bool,
+    /// Whether the handle becomes `MPI_REQUEST_NULL`: the request is not persistent.
+    is_freed: bool,
     context: u32,
     general: Option<Grequest>,
 }
 
-/// Collects a complete request, unless it was collected since it was found: a list may contain it twice, and another thread may wait
-/// for it too. Its slot may have been reused already.
+/// Collects a complete request. Returns an error if the request was collected after it was found: a list may contain it
+/// twice, and another thread may wait for it too. Then its slot may have been reused already.
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequest> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
         let token = universe.messages.token(id);
         universe.messages.find_request(token)?;
-        let gone = !universe.messages.is_persistent(id);
+        let is_freed = !universe.messages.is_persistent(id);
         let context = universe.messages.engine().arena().fields(id).context;
         let ended = universe.collect(id);
         let general = match state.grequests.is_empty() {
@@ -466,7 +468,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequ
         };
         Some(CollectedRequest {
             ended,
-            gone,
+            is_freed,
             context,
             general,
         })
@@ -477,7 +479,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequ
 fn status_and_error(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
     if let Some(general) = collected.general {
         let (status, queried) = general.status();
-        // It is freed, even if the query function failed.
+        // The free function is called even if the query function failed.
         let freed = general.freed();
         return (status, queried.and(freed).err());
     }
@@ -486,7 +488,7 @@ fn status_and_error(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Optio
     (status, collected.ended.error.map(raised))
 }
 
-/// Raises an error of a request on its communicator (MPI 5.0 section 9.3).
+/// Makes an error of a request one that is raised on the request's communicator (MPI 5.0 section 9.3).
 #[cold]
 fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
     match mpi.state(|state| state.comm_with_context(context)) {
@@ -495,7 +497,7 @@ fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
     }
 }
 
-/// Collects an entry of a list; its handle becomes `MPI_REQUEST_NULL` unless it is persistent.
+/// Collects an entry of a list. The entry becomes `MPI_REQUEST_NULL` unless its request is persistent.
 fn take_entry(
     mpi: Mpi,
     request: &mut MPI_Request,
@@ -509,7 +511,7 @@ fn take_entry(
         }
         FoundRequest::Live(id) => match collect(mpi, id, *request) {
             Ok(collected) => {
-                if collected.gone {
+                if collected.is_freed {
                     *request = MPI_Request::NULL;
                 }
                 status_and_error(mpi, collected)
@@ -519,7 +521,7 @@ fn take_entry(
     }
 }
 
-/// Collects all requests, and writes the statuses of those from index `from` on.
+/// Collects the requests from index `from` on, which are complete, and writes their statuses.
 fn collect_all(
     mpi: Mpi,
     requests: &mut [MPI_Request],
@@ -539,7 +541,8 @@ fn collect_all(
     in_status(found.len(), errors, statuses)
 }
 
-/// MPI 5.0 section 3.7.5: after errors, each status has its own error code and the call returns `MPI_ERR_IN_STATUS`.
+/// The result of a call with a list: after errors, each status gets its own error code, and the call returns
+/// `MPI_ERR_IN_STATUS` (MPI 5.0 section 3.7.5).
 fn in_status(count: usize, errors: Vec<(usize, Error)>, statuses: &OutStatuses<'_>) -> Result<()> {
     let Some((first, error)) = errors.first() else {
         return Ok(());
@@ -632,7 +635,8 @@ fn is_done(universe: &runtime::Universe, entry: &FoundRequest) -> bool {
     }
 }
 
-/// Makes progress; if none of these is complete, as much as a polling call does.
+/// Makes progress: a short turn, or, if there are active requests and none is complete, as much as a polling call
+/// makes.
 fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
     let waits = |entry: &FoundRequest| !matches!(entry, FoundRequest::Inactive);
     if first_of_done(mpi, found).is_none() && found.iter().any(waits) {
@@ -642,7 +646,7 @@ fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
     }
 }
 
-/// The first complete request, after making progress if none is complete yet.
+/// Index of the first complete request. Makes progress if no request is complete yet.
 fn first_done(mpi: Mpi, found: &[FoundRequest]) -> Option<usize> {
     first_of_done(mpi, found).or_else(|| {
         mpi.poll_turn();
@@ -669,7 +673,7 @@ fn all_done(mpi: Mpi, found: &[FoundRequest]) -> bool {
     }
 }
 
-fn look(mpi: Mpi, found: FoundRequest) -> MPI_Status {
+fn peek_status(mpi: Mpi, found: FoundRequest) -> MPI_Status {
     match found {
         FoundRequest::Inactive => MPI_Status::EMPTY,
         FoundRequest::Done(known) => known,
@@ -684,18 +688,18 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     mpi.progress_briefly();
     let mut found = Vec::with_capacity(requests.len());
     for request in requests {
-        found.push(look_up(mpi, *request)?);
+        found.push(find_now(mpi, *request)?);
     }
     Ok(found)
 }
 
-/// Looks a request up, and advances background tasks, since a program may call this repeatedly with complete requests only.
+/// Looks up a request, and makes some progress, because a program may make calls with complete requests only.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     mpi.progress_briefly();
-    look_up(mpi, request)
+    find_now(mpi, request)
 }
 
-fn look_up(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
+fn find_now(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     match request {
         MPI_Request::NULL => Ok(FoundRequest::Inactive),
         DONE => Ok(FoundRequest::Done(MPI_Status::EMPTY)),
@@ -719,13 +723,13 @@ fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
     let token = request_token(request)?;
     let found = mpi.visit(|universe| {
         let found = universe.messages.find_request(token)?;
-        // A request that was freed while in progress completes by itself, and must not be waited for.
+        // A request that was freed while in progress completes by itself; its handle is stale.
         (!universe.messages.is_freed(found)).then_some(found)
     });
     found.ok_or_else(|| stale_request(request))
 }
 
-/// The error about an operation that is not permitted on collective requests (MPI 5.0 section 6.12).
+/// The error for an operation that is not permitted on the requests of collectives (MPI 5.0 section 6.12).
 #[cold]
 fn of_a_collective(what: &str) -> Error {
     let detail = format!("the request of a collective cannot be {what}; wait for it");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows in the debugger's tables: each object that the program makes has one until it is freed.
+//! Rows in the debugger's tables: each object that the program makes has a row until the object is freed.
 
 use std::collections::HashMap;
 
 /// A row of one of the debugger's tables.
 pub trait DebuggerRow: Default + 'static {
-    /// Rows of the first chunk; each further chunk has twice as many.
+    /// Number of rows of the first chunk; each further chunk has twice as many rows as the one before.
     const FIRST: usize;
-    /// Maximum number of chunks of its table.
+    /// Maximum number of chunks of the table.
     const CHUNKS: usize;
 
     /// Adds a chunk to the debugger's table.
@@ -17,7 +17,7 @@ pub trait DebuggerRow: Default + 'static {
     fn close(&self);
 }
 
-/// The rows of one kind of object, by the handle's bits.
+/// The rows of one kind of object, by the bits of the object's handle.
 pub struct Rows<R: DebuggerRow> {
     chunks: usize,
     free: Vec<&'static R>,
@@ -35,7 +35,8 @@ impl<R: DebuggerRow> Default for Rows<R> {
 }
 
 impl<R: DebuggerRow> Rows<R> {
-    /// The row of an object, allocated for a new object. There are more rows than handles.
+    /// The row of an object; a new object gets one. `None` does not happen: the table has room for more rows than there
+    /// are handles.
     pub fn row(&mut self, bits: usize) -> Option<&'static R> {
         if let Some(row) = self.used.get(&bits) {
             return Some(row);

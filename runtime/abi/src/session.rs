@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions (MPI 5.0 section 11.3), process sets, and communicators made from groups.
 //!
-//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves with
-//! `MPI_Finalize`, or with the last session after that. A process that only uses sessions may open another one at any time, so it
-//! leaves when it exits.
+//! All sessions of a process and its World Model share one runtime. The process joins the job with the first session or
+//! with `MPI_Init`. It leaves with `MPI_Finalize`, or, if sessions are still open then, with the last of them. A
+//! process that only uses sessions may open another session at any time, so it leaves the job when it exits.
 //!
 //! # Safety
-//! `atexit` is the C library's, and gets a function without parameters that does not unwind.
+//! `atexit` of the C library gets a function without parameters that does not unwind.
 #![allow(unsafe_code, reason = "registers an exit handler")]
 
 use core::ffi::{CStr, c_int};
@@ -34,11 +34,11 @@ use crate::state::GroupObject;
 
 /// A session.
 pub struct SessionObject {
-    /// Its error handler.
+    /// Error handler of the session.
     pub errhandler: MPI_Errhandler,
-    /// Its provided thread level.
+    /// Provided thread level.
     pub thread_level: c_int,
-    /// Its number, stored in its groups, communicators and buffer.
+    /// Number of the session. Its groups, communicators and buffer store this number.
     pub number: SessionNumber,
 }
 
@@ -57,7 +57,7 @@ pub fn session_init(
     let thread_level = join_for_session(wanted.unwrap_or(c::MPI_THREAD_MULTIPLE))?;
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(|| {
-        // SAFETY: the head of this file.
+        // SAFETY: see the head of this file.
         let refused = unsafe { atexit(at_exit) };
         debug_assert_eq!(refused, 0, "there is room for 32 functions at least");
     });
@@ -130,7 +130,7 @@ pub fn session_get_nth_pset(
     let found = found.ok_or_else(|| {
         let count = PSETS.len();
         let detail =
-            format!("process set number {n} was asked for, there are {count}, counted from 0");
+            format!("process set number {n} was requested, there are {count}, counted from 0");
         Error::new(ErrorClass::ARG, detail)
     })?;
     let room = usize::try_from(length.get()).unwrap_or(0);
@@ -174,7 +174,7 @@ pub fn group_from_session_pset(
     Ok(())
 }
 
-/// `MPI_Comm_create_from_group`: only the members call.
+/// `MPI_Comm_create_from_group`: only the members of the group call it.
 pub fn comm_create_from_group(
     mpi: Mpi,
     group: MPI_Group,
@@ -197,7 +197,8 @@ pub fn comm_create_from_group(
     Ok(())
 }
 
-/// `MPI_Intercomm_create_from_groups`: the leaders exchange their groups, and broadcast the result in their groups.
+/// `MPI_Intercomm_create_from_groups`: each leader sends its group to the other leader, and broadcasts the group that
+/// it received in its own group.
 pub fn intercomm_create_from_groups(
     mpi: Mpi,
     local_group: MPI_Group,
@@ -216,12 +217,13 @@ pub fn intercomm_create_from_groups(
     let leader = rank_in("local leader", local_leader, &members)?;
     let lane = lane(mpi, stringtag);
     let exchanged = match rank == leader {
-        true => meet(mpi, lane, &members, remote_group, remote_leader).map(Some),
+        true => exchange_with_leader(mpi, lane, &members, remote_group, remote_leader).map(Some),
         false => Ok(None),
     };
-    // An error there must be broadcast too, since the other members wait.
-    let (met, failed) = exchanged.map_or_else(|error| (None, Some(error)), |met| (met, None));
-    let (words, other) = met.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
+    // After an error this rank still takes part in the broadcast below, since the other members wait there.
+    let (result, failed) =
+        exchanged.map_or_else(|error| (None, Some(error)), |result| (result, None));
+    let (words, other) = result.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));
     let makers = ContextMembers::in_lane(lane, &members, rank)
         .led_by(leader, other.map(|peer| (lane, peer)));
     let mut words = lane.share(mpi, makers.group(), makers.rank(), words)?;
@@ -242,8 +244,9 @@ pub fn intercomm_create_from_groups(
     Ok(())
 }
 
-/// The leaders' exchange: their groups, and the context id.
-fn meet(
+/// The leaders' exchange. Returns the words that the other leader sent (its group), followed by the context id or 0;
+/// and the other leader.
+fn exchange_with_leader(
     mpi: Mpi,
     lane: AgreementLane,
     members: &Group,
@@ -277,7 +280,7 @@ fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Re
     })
 }
 
-/// The lane of processes without a common communicator: by a hash of their string tag (FNV-1a).
+/// The lane of processes without a common communicator: its tag is a hash (FNV-1a) of the string tag that they pass.
 fn lane(mpi: Mpi, stringtag: &CStr) -> AgreementLane {
     let hash = stringtag
         .to_bytes()
@@ -302,7 +305,7 @@ fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
     found.ok_or_else(|| bad_rank(which, rank, group.size()))
 }
 
-/// The processes of a set; names are compared like host names, case-insensitively.
+/// The processes of a process set. The case of its name does not matter.
 fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
     let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
     if same(WORLD) {
@@ -324,13 +327,13 @@ fn level_of(name: &CStr) -> Option<c_int> {
     found.map(|(level, _)| *level)
 }
 
-/// Exit handler: a process that only used sessions leaves the job here.
+/// Exit handler, in which a process that only used sessions leaves the job.
 extern "C" fn at_exit() {
     if process::phase() != ProcessPhase::Running || process::world() != World::Before {
         return;
     }
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
-        // An exit with an open session is an error, which the launcher reports.
+        // With an open session the process does not leave: that is an error, which the launcher reports.
         match mpi.state(|state| state.sessions.is_empty()) {
             true => leave_job(mpi),
             false => Ok(()),

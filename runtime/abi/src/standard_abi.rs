@@ -14,7 +14,7 @@ use crate::info::{InfoPairs, hints, insert};
 /// The Fortran settings.
 struct Fortran {
     info: Option<InfoPairs>,
-    /// `.TRUE.` and `.FALSE.` of logicals of 1, 2, 4, 8 and 16 bytes.
+    /// The values of `.TRUE.` and `.FALSE.`, for logicals of 1, 2, 4, 8 and 16 bytes.
     booleans: [Option<Booleans>; 5],
 }
 
@@ -58,7 +58,7 @@ pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_info`: can be set once, and must agree with the library's Fortran datatypes.
+/// `MPI_Abi_set_fortran_info`: the info can be set once, and must agree with the library's Fortran datatypes.
 pub fn abi_set_fortran_info(info: MPI_Info) -> Result<()> {
     let pairs = hints(info)?;
     for (key, datatype) in SIZES {
@@ -75,7 +75,7 @@ pub fn abi_set_fortran_info(info: MPI_Info) -> Result<()> {
     Ok(())
 }
 
-/// Keys that give the size of a Fortran type (MPI 5.0 section 20.5), with the type.
+/// Info keys for the sizes of Fortran types (MPI 5.0 section 20.5), each with its type.
 const SIZES: &[(&CStr, MPI_Datatype)] = &[
     (c"mpi_logical_size", MPI_Datatype::LOGICAL),
     (c"mpi_integer_size", MPI_Datatype::INTEGER),
@@ -117,7 +117,7 @@ pub fn abi_get_fortran_booleans(
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_booleans`: can be set once for each size.
+/// `MPI_Abi_set_fortran_booleans`: the values can be set once for each size.
 pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Result<()> {
     let slot = slot(logical_true.len())?;
     let mut fortran = fortran();
@@ -138,7 +138,7 @@ pub fn abi_set_fortran_booleans(logical_true: &[u8], logical_false: &[u8]) -> Re
     Ok(())
 }
 
-/// Index of logicals of this many bytes.
+/// Index in `booleans` of logicals of this many bytes.
 fn slot(bytes: usize) -> Result<usize> {
     let slot = [1, 2, 4, 8, 16].iter().position(|known| *known == bytes);
     slot.ok_or_else(|| {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn booleans_are_kept_once_for_each_size() {
+    fn fortran_booleans_can_be_set_once_per_size() {
         abi_set_fortran_booleans(&[1, 0, 0, 0], &[0; 4]).unwrap();
         let refused = abi_set_fortran_booleans(&[255; 4], &[0; 4]).unwrap_err();
         assert_eq!(refused.class(), ErrorClass::ABI);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_other_than_the_librarys_are_refused_and_the_right_ones_kept_once() {
+    fn fortran_info_with_wrong_sizes_or_set_twice_is_rejected() {
         let mut pairs = InfoPairs::default();
         pairs.set(c"mpi_integer_size", c"8");
         let wrong = insert(pairs.clone()).unwrap();

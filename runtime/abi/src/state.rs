@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of the C layer from initialization to finalization: the process, and the objects of handles.
+//! The state of the C layer from initialization to finalization: the runtime of the process, and the objects of all
+//! handles.
 //!
 //! # Safety
-//! One static, accessed through [`Mpi`], the proof that MPI is initialized and that this thread holds the lock, if there is one.
-//! Obligation **S1**: accesses never nest, which [`Mpi::state`] checks; so there is one `&mut` at a time.
+//! The state is one static, accessed through [`Mpi`], which proves that MPI is initialized and that this thread holds
+//! the lock, if there is one. Obligation **S1**: accesses never nest, which [`Mpi::state`] checks; so there is one
+//! `&mut` at a time.
 #![allow(unsafe_code, reason = "the library's static")]
 #![allow(clippy::disallowed_types, reason = "the library's static")]
 
@@ -30,7 +32,7 @@ use crate::{datatype_table, handle, tool_event};
 
 /// The state of the library: all objects of handles.
 pub struct LibraryState {
-    /// The process.
+    /// The runtime of the process.
     pub universe: Universe,
     world: CommObject,
     myself: CommObject,
@@ -42,7 +44,7 @@ pub struct LibraryState {
     pub datatypes: Types,
     /// Names that the program gave to predefined datatypes.
     pub type_names: std::collections::HashMap<usize, String>,
-    /// The datatypes of `MPI_Type_create_f90_*`, by combiner, precision and range: each is made once.
+    /// The datatypes of `MPI_Type_create_f90_*`, by combiner, precision and range: each datatype is made once.
     pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
     /// The program's part of generalized requests, by token.
     pub grequests: std::collections::HashMap<u32, crate::grequest::Grequest>,
@@ -54,7 +56,8 @@ pub struct LibraryState {
     pub sessions_opened: u32,
     /// Messages of matched probes.
     pub messages: HandleRegistry<MPI_Message, MessageObject>,
-    /// Buffers for buffered sends, by the number that the runtime accounts them under: 0 is the process's.
+    /// Buffers for buffered sends, by the number under which the runtime counts their messages: 0 is the process's
+    /// buffer.
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
     pub allocations: std::collections::HashMap<usize, crate::memory::MemoryOrigin>,
@@ -68,55 +71,56 @@ pub struct LibraryState {
 
 /// A communicator.
 pub struct CommObject {
-    /// Its processes and contexts.
+    /// Processes and contexts of the communicator.
     pub comm: Comm,
-    /// Its name (MPI 5.0 section 7.8).
+    /// Name (MPI 5.0 section 7.8).
     pub name: String,
-    /// Its error handler.
+    /// Error handler.
     pub errhandler: MPI_Errhandler,
-    /// Its hints (MPI 5.0 section 7.4.4).
+    /// Hints (MPI 5.0 section 7.4.4).
     pub hints: crate::info::InfoPairs,
-    /// The session that it derives from; `None`: the World Model.
+    /// The session that this object derives from; `None` if it derives from the World Model.
     pub session: Option<SessionNumber>,
 }
 
 /// A group of the program.
 pub struct GroupObject {
-    /// Its processes.
+    /// Processes of the group.
     pub members: Group,
-    /// The session that it derives from; `None`: the World Model.
+    /// The session that this object derives from; `None` if it derives from the World Model.
     pub session: Option<SessionNumber>,
 }
 
 /// A datatype that the program made.
 #[derive(Clone, Debug)]
 pub struct TypeObject {
-    /// Its layout.
+    /// Layout of the datatype.
     pub datatype: Arc<Datatype>,
-    /// Whether it is committed, and so usable for communication.
+    /// Whether the datatype is committed, and so usable for communication.
     pub committed: bool,
     /// The call that made it.
     pub recipe: Arc<Recipe>,
-    /// Its name (MPI 5.0 section 7.8).
+    /// Name (MPI 5.0 section 7.8).
     pub name: String,
-    /// The predefined datatype that it is another handle of; then it cannot be freed.
+    /// The predefined datatype that this one is another handle of; such a datatype cannot be freed. `None` for all
+    /// others.
     pub stands_for: Option<&'static Basic>,
 }
 
-/// The part of a datatype that communication needs.
+/// What communication needs of a datatype.
 #[derive(Clone)]
 pub struct TypeUse {
-    /// Its layout.
+    /// Layout of the datatype.
     pub datatype: Arc<Datatype>,
-    /// Whether it is committed, and so usable for communication.
+    /// Whether the datatype is committed, and so usable for communication.
     pub committed: bool,
 }
 
 /// A message of a matched probe.
 pub struct MessageObject {
-    /// The engine's slot.
+    /// The request slot of the engine that holds the message.
     pub message: runtime::RequestId,
-    /// Its communicator.
+    /// Communicator of the message.
     pub comm: MPI_Comm,
 }
 
@@ -161,7 +165,7 @@ impl LibraryState {
         }
     }
 
-    /// The process, mutable, and the communicator of a handle.
+    /// The runtime of the process, mutable, and the communicator of a handle.
     pub fn universe_and_comm(&mut self, handle: MPI_Comm) -> Result<(&mut Universe, &CommObject)> {
         let comm = match handle {
             MPI_Comm::WORLD => &self.world,
@@ -208,7 +212,7 @@ impl LibraryState {
         })
     }
 
-    /// The predefined datatype of a handle, if it is one or a duplicate of one.
+    /// The predefined datatype of a handle, if the handle is that of a predefined datatype or of another handle of one.
     pub fn basic(&self, handle: MPI_Datatype) -> Option<&'static Basic> {
         datatype_table::basic(handle).or_else(|| self.datatypes.get(handle).ok()?.stands_for)
     }
@@ -234,7 +238,7 @@ impl Mpi {
     /// Visits the state.
     ///
     /// # Panics
-    /// When visits nest: no body does that.
+    /// If visits nest; bodies never nest them.
     #[inline(always)]
     pub fn state<R>(self, visit: impl FnOnce(&mut LibraryState) -> R) -> R {
         let nested = STATE.busy.replace(true);
@@ -287,7 +291,7 @@ pub fn install(state: LibraryState) {
     unsafe { *STATE.slot.get() = Some(state) };
 }
 
-/// The process, for the express lane.
+/// The runtime of the process, for the express lane.
 ///
 /// # Safety
 /// MPI is initialized, this thread alone is in it, and no visit is in progress.
@@ -295,7 +299,7 @@ pub fn install(state: LibraryState) {
 pub unsafe fn universe<'a>() -> &'a mut Universe {
     // SAFETY: no other reference is alive: the caller's obligation.
     let slot = unsafe { &mut *STATE.slot.get() };
-    // SAFETY: `install` stored it before initialization ended, and it is never removed.
+    // SAFETY: `install` stored the state before initialization ended, and it is never removed.
     let state = unsafe { slot.as_mut().unwrap_unchecked() };
     &mut state.universe
 }
@@ -325,7 +329,7 @@ pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
 pub enum StateUnavailable {
     /// MPI was not initialized yet.
     NotInitialized,
-    /// It is being visited by this very thread, which was interrupted by a signal.
+    /// This thread itself is visiting the state; a signal handler interrupted it.
     Busy,
 }
 
@@ -344,14 +348,14 @@ pub fn peek<R>(
     result.ok_or(StateUnavailable::NotInitialized)
 }
 
-/// The cell of the state, which one thread at a time uses.
+/// The cell of the state. One thread at a time uses it.
 struct StateCell {
     slot: UnsafeCell<Option<LibraryState>>,
     busy: Cell<bool>,
 }
 
-// SAFETY: accessed by one thread at a time: below MPI_THREAD_MULTIPLE the program ensures that (MPI 5.0 section 11.6), at
-// MPI_THREAD_MULTIPLE the lock.
+// SAFETY: only one thread at a time accesses the cell. Below MPI_THREAD_MULTIPLE the program ensures this (MPI 5.0
+// section 11.6), at MPI_THREAD_MULTIPLE the lock.
 unsafe impl Sync for StateCell {}
 
 static STATE: StateCell = StateCell {
@@ -359,7 +363,7 @@ static STATE: StateCell = StateCell {
     busy: Cell::new(false),
 };
 
-/// The token of a request handle, or an error that describes what it is instead.
+/// The token of a request handle, or an error that describes what the handle is instead.
 pub fn request_token(handle: handle::MPI_Request) -> Result<u32> {
     match HandleParts::of(HandleKind::Request, handle.bits()) {
         #[allow(clippy::cast_possible_truncation, reason = "27 bits of a live handle")]
@@ -373,7 +377,7 @@ pub fn request_handle(token: u32) -> handle::MPI_Request {
     handle::MPI_Request((HandleKind::Request as usize) << 27 | token as usize)
 }
 
-/// The error about a handle of a request that was completed or freed.
+/// The error for the handle of a request that was completed or freed.
 #[cold]
 pub fn stale_request(handle: handle::MPI_Request) -> Error {
     Error::new(
@@ -386,11 +390,11 @@ pub fn stale_request(handle: handle::MPI_Request) -> Error {
 }
 
 const TOKEN_MASK: u32 = (1 << 27) - 1;
-/// No slot has the number 0.
+/// The lowest token: no request slot has the number 0.
 const FIRST_TOKEN: usize = 1 << 8;
 
-/// The handle of every send that was complete when it was started.
+/// The handle of every request, except a receive from `MPI_PROC_NULL`, that was complete when it was started.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((HandleKind::Request as usize) << 27);
-/// The handle of every receive from `MPI_PROC_NULL`.
+/// The handle of every nonblocking receive from `MPI_PROC_NULL`.
 pub const DONE_NULL: handle::MPI_Request =
     handle::MPI_Request((HandleKind::Request as usize) << 27 | 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `MPI_Status` and its accessors (MPI 5.0 sections 3.2.5, 3.8.4 and 13.3).
 //!
-//! The field `MPI_internal`, which the standard leaves to the library, contains the message's length in bytes (two words, low one
-//! first) and the cancelled flag; two words are zero.
+//! The field `MPI_internal`, which the standard leaves to the library, contains the message's length in bytes (two
+//! words, the low one first) and the cancelled flag. Its other two words are zero.
 #![allow(non_camel_case_types, reason = "the standard's name")]
 #![allow(non_snake_case, reason = "the standard's fields")]
 
@@ -23,7 +23,7 @@ pub struct MPI_Status {
     pub MPI_SOURCE: c_int,
     /// The tag.
     pub MPI_TAG: c_int,
-    /// The error code, if a call completes several requests.
+    /// The error code; only calls that complete several requests set it.
     pub MPI_ERROR: c_int,
     pub(crate) internal: [c_int; 5],
 }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_beyond_32_bits_survives() {
+    fn a_status_holds_lengths_beyond_32_bits() {
         for bytes in [
             0,
             1,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fortran statuses in C (MPI 5.0 section 19.3.5): the functions like `MPI_Status_c2f`, and the variables like `MPI_F_STATUS_IGNORE`.
 //!
-//! In the standard ABI the statuses of C, of `mpif.h` and of `use mpi_f08` have the same layout, eight integers. So each of these
-//! functions is a copy. They have no row in `mpi.api`: they belong to Fortran, and QMPI tools cannot intercept them.
+//! In the standard ABI the statuses of C, of `mpif.h` and of `use mpi_f08` have the same layout, eight integers, so
+//! each function here only copies a status. The functions have no row in `mpi.api`, because they belong to Fortran;
+//! QMPI tools cannot intercept them.
 //!
 //! # Safety
 //! Obligation **F** of the program: a pointer that is not NULL points to one status, which may be read or written.
@@ -95,7 +96,7 @@ unsafe fn copy(
         if to.is_null() {
             return Err(Error::null(to_name));
         }
-        // SAFETY: F, and neither is NULL; they may be the same.
+        // SAFETY: F, and neither pointer is NULL; they may be equal.
         unsafe { core::ptr::copy(from, to, 1) };
         Ok(())
     })
@@ -103,8 +104,8 @@ unsafe fn copy(
 
 macro_rules! ignored {
     ($($name:ident)*) => {$(
-        /// The address of the Fortran constant of this name; NULL in a program without Fortran. `librmpi_fortran.so` sets it when it
-        /// is loaded.
+        /// The address of the Fortran constant of this name; NULL in a program without Fortran. `librmpi_fortran.so`
+        /// sets this when the loader loads it.
         // SAFETY: no other symbol has this name.
         #[used]
         #[unsafe(no_mangle)]
@@ -120,9 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_goes_to_fortran_and_back() {
+    fn a_status_survives_conversion_to_fortran_and_back() {
         let (c, mut f, mut f08, mut back) = ([1, 2, 3, 4, 5, 6, 7, 8], [0; 8], [0; 8], [0; 8]);
-        // SAFETY: F: eight integers each.
+        // SAFETY: F: both arrays have eight integers.
         let there = unsafe { PMPI_Status_c2f(&raw const c, &raw mut f) };
         // SAFETY: as above.
         let across = unsafe { PMPI_Status_f2f08(&raw const f, &raw mut f08) };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 15, the tool information interface (MPI_T): initialization, finalization, and shared functions. The variables
-//! themselves are in the runtime ([`runtime::var`]); these modules are their C interface.
+//! MPI 5.0 chapter 15, the tool information interface (MPI_T): initialization, finalization, and shared functions. The
+//! variables themselves are in the runtime ([`runtime::var`]); this module and the other `tool_` modules are the C
+//! interface to them.
 //!
-//! Nothing here calls an error handler or ends the process; errors are classes without text (section 15.3.2).
+//! Nothing here calls an error handler or ends the process. An error is an error class without a text (section 15.3.2).
 
 use core::ffi::c_int;
 
@@ -13,7 +14,7 @@ use crate::c;
 use crate::error::{Error, ErrorClass};
 use crate::{init, process, tool_cvar, tool_event};
 
-/// The error of an MPI_T call: the error class, which C gets.
+/// The error of an MPI_T call: the error class that the C function returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ToolError(pub ErrorClass);
 
@@ -34,13 +35,13 @@ pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
     if !process::tool_begins() {
         return Err(ToolError(ErrorClass::T_CANNOT_INIT));
     }
-    // Allocates what signal handlers need to read variables.
+    // Allocates the memory that signal handlers need to read variables.
     tool_sessions::open();
     provided.set(init::level(required));
     Ok(())
 }
 
-/// `MPI_T_finalize`: the last matching call frees all handles and sessions.
+/// `MPI_T_finalize`: the call that matches the last open `MPI_T_init_thread` frees all handles and sessions.
 pub fn finalize() -> Result<()> {
     match process::tool_ends() {
         (false, _) => return Err(ToolError(ErrorClass::T_NOT_INITIALIZED)),
@@ -54,7 +55,7 @@ pub fn finalize() -> Result<()> {
     Ok(())
 }
 
-/// Writes text by the rules of section 15.3.3: as much as fits with a NUL, and the required length in every case.
+/// Writes a text by the rules of section 15.3.3: as much of it as fits with a NUL, and always the required length.
 pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOutArg<'_, c_int>>, text: &str) {
     let Some(length) = length else {
         return;
@@ -85,7 +86,7 @@ pub fn at<T>(mut list: impl Iterator<Item = T>, index: c_int) -> Result<T> {
         .ok_or(ToolError(ErrorClass::T_INVALID_INDEX))
 }
 
-/// The constant of a verbosity.
+/// The standard's constant for a verbosity.
 pub fn verbosity(of: Verbosity) -> c_int {
     match of {
         Verbosity::UserBasic => c::MPI_T_VERBOSITY_USER_BASIC,
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_argument_is_invalid_and_other_classes_stay() {
+    fn tool_argument_errors_become_mpi_t_err_invalid() {
         let null = ToolError::from(Error::null("num"));
         assert_eq!(null, ToolError(ErrorClass::T_INVALID));
         assert_eq!(at([1].into_iter(), 0), Ok(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.9: categories. One contains all others; their contents never change.
+//! MPI 5.0 section 15.3.9: categories. One category contains all others. The contents of categories never change.
 
 use core::ffi::{CStr, c_int};
 

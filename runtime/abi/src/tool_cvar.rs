@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPI 5.0 section 15.3.6: control variables, the rows of [`runtime::var::ROWS`], with the names of the environment variables.
 //!
-//! None is bound to an object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a lock and
-//! reads the environment, so it is not async-signal-safe.
+//! No control variable is bound to an object. A tool may write them until MPI is initialized; after that only those
+//! whose scope is [`Scope::Any`]. Reading one takes a lock and, before initialization, reads the environment, so it is
+//! not async-signal-safe.
 
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -151,13 +152,14 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
-        // If this thread may not, or is already within MPI, the next progress of the right thread applies the settings.
+        // This thread applies the new settings at once if it may enter MPI and is not in it already. Otherwise the next
+        // progress of a thread in MPI applies them.
         let _ = state::peek(|state| state.universe.renew_settings());
     }
     Ok(())
 }
 
-/// Decodes a value; `None` if it is invalid for the variable.
+/// Decodes a value that the tool passed; `None` if it is invalid for the variable.
 fn given(row: &ControlVariable, buf: InValue<'_>) -> Result<Option<CvarValue>> {
     if let Some(most) = text_bytes(row) {
         let text = buf

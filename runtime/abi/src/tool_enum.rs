@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.5: enumerations. Each variable whose values are words has one.
+//! MPI 5.0 section 15.3.5: enumerations. Each variable whose values are words has an enumeration.
 
 use core::ffi::c_int;
 
@@ -21,7 +21,7 @@ pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     }
 }
 
-/// The enumeration of a performance variable; their indices follow those of the control variables.
+/// The enumeration of a performance variable. The indices of these enumerations follow those of the control variables.
 pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
     let same = |other: &PerformanceVariable| other.name == pvar.name;
     match (pvar.kind, PVARS.iter().position(same)) {
@@ -32,7 +32,7 @@ pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
     }
 }
 
-/// The enumeration of an event element; their indices follow those of the performance variables.
+/// The enumeration of an event element. The indices of these enumerations follow those of the performance variables.
 pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     match row.words() {
         [] => MPI_T_enum(0),

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their only source.
+//! MPI 5.0 section 15.3.8: events, which are the rows of [`runtime::var::events::EVENTS`], and the only source of
+//! events.
 //!
-//! Events are queued in the engine, and delivered to callbacks outside of the library's own work: at the end of an MPI call, where a
-//! callback may do anything, and between two turns of a wait, where it may not call MPI. So callbacks of every safety level can be
-//! called; but if one of them may call MPI, nothing is delivered within waits. One thread at a time calls callbacks.
+//! Events are queued in the engine, and delivered to callbacks outside of the library's own work: at the end of an MPI
+//! call, where a callback may do anything, and between two turns of a wait, where a callback must not call MPI. So
+//! callbacks of every safety level are called. But as long as a registered callback may call MPI, no event is delivered
+//! within waits. One thread at a time calls callbacks.
 //!
 //! While an event is registered, the express lane is closed.
 //!
 //! # Safety
 //! Obligation **V1**: functions were passed to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
-//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's pointer, where their safety level
-//! permits it. They are called without a lock of the library.
+//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's pointer wherever their
+//! safety level permits it. They are called without a lock of the library.
 #![allow(unsafe_code, reason = "calls the functions of tools")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -43,7 +45,7 @@ use crate::{c, clock, express_lanes, lock, state, tool_enum};
 #[derive(Clone, Copy, Debug)]
 struct UserData(*mut c_void);
 
-// SAFETY: it is never dereferenced here, only passed back to the tool.
+// SAFETY: the pointer is never dereferenced here, only passed back to the tool.
 unsafe impl Send for UserData {}
 
 /// A function that is called for each event.
@@ -57,7 +59,7 @@ struct Callback {
 #[derive(Debug)]
 struct Registration {
     event: &'static EventDescription,
-    /// One for each level of [`LEVELS`].
+    /// The callback for each level of [`LEVELS`].
     callbacks: [Option<Callback>; LEVELS.len()],
     /// Number of events dropped since the last call of the dropped handler.
     dropped: u64,
@@ -65,21 +67,21 @@ struct Registration {
 }
 
 impl Registration {
-    /// The callback of the lowest level that may be called if `required` is.
+    /// The callback with the lowest level that is at least `required`: it may be called where that level is required.
     fn callback(&self, required: c_int) -> Option<Callback> {
         let mut levels = LEVELS.iter().zip(self.callbacks);
         levels.find_map(|(level, callback)| callback.filter(|_| *level >= required))
     }
 }
 
-/// The event that callbacks are being called for.
+/// The event for which callbacks are being called.
 #[derive(Clone, Copy, Debug)]
 struct EventInstance {
-    /// Its handle.
+    /// The handle of the event.
     number: usize,
     row: &'static EventDescription,
     at: u64,
-    /// Its record, with the communicator as a handle.
+    /// The record of the event. `communicator` is the handle of the communicator in the record.
     record: EventRecord,
     communicator: MPI_Comm,
 }
@@ -129,12 +131,12 @@ type Freed = (
 /// All registrations of the process.
 struct EventRegistry {
     registrations: ToolHandles<Registration>,
-    /// The thread that is calling callbacks.
+    /// The thread that is calling callbacks, if any.
     caller: Option<ThreadId>,
     instance: Option<EventInstance>,
     instances: u8,
     freed: Vec<Freed>,
-    /// Every callback may be called within waits.
+    /// Whether every callback may be called within waits.
     allows_wait_callbacks: bool,
 }
 
@@ -162,7 +164,7 @@ impl EventRegistry {
         current.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
-    /// Updates which events the engine records, after a registration was added or removed.
+    /// Updates which events the engine records, after a registration or a callback was added or removed.
     fn changed(&mut self) {
         let mut events = 0;
         self.allows_wait_callbacks = true;
@@ -181,14 +183,14 @@ impl EventRegistry {
     }
 }
 
-/// The thread that has initialized MPI, if no other thread may call it.
+/// The thread that has initialized MPI, if no other thread may call MPI.
 static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
 /// Called when MPI is being initialized.
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
-        // A process initializes once.
+        // Never fails: a process initializes MPI once.
         let _ = ONLY_THREAD.set(std::thread::current().id());
     }
 }
@@ -198,7 +200,7 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane, if this thread may; otherwise the next MPI call closes it.
+/// Closes the express lane if this thread is the only one that may call MPI; otherwise the next MPI call closes it.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();
@@ -212,7 +214,7 @@ pub fn forget() {
     book.changed();
 }
 
-/// Queues an event of a communicator or call, if it is registered.
+/// Queues an event of a communicator or call, if a tool has registered for it.
 pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
         mpi.visit(|universe| universe.messages.note(event, words));
@@ -223,7 +225,7 @@ pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
 #[cold]
 pub fn note_error(class: ErrorClass) {
     let words = [i64::from(class.0).cast_unsigned(), 0, 0, 0, 0];
-    // The state is being visited only if a signal handler has called MPI, erroneously.
+    // This fails only if a signal handler has called MPI, erroneously, during a visit of the state.
     let _ = state::peek(|state| {
         state
             .universe
@@ -364,7 +366,8 @@ impl EventCallback {
     }
 }
 
-/// The next registration for the event, from an index on. Registrations may be added and removed between two calls.
+/// The next registration for the event, from index `place` on, that has a callback for the level `required`. Counts the
+/// event as dropped for those that have none. Registrations may be added and removed between two calls.
 fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<EventCallback> {
     let mut book = book();
     loop {
@@ -390,7 +393,7 @@ fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Opti
     }
 }
 
-/// `MPI_T_source_get_num`: one.
+/// `MPI_T_source_get_num`: there is one source.
 pub fn source_get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(SOURCE + 1);
     Ok(())
@@ -519,7 +522,7 @@ pub fn handle_alloc(
     registration: OutArg<'_, MPI_T_event_registration>,
 ) -> Result<()> {
     let event = at(EVENTS.iter(), index)?;
-    look_at(hints)?;
+    check_info(hints)?;
     let made = book().registrations.insert(Registration {
         event,
         callbacks: [None; LEVELS.len()],
@@ -532,8 +535,8 @@ pub fn handle_alloc(
     Ok(())
 }
 
-/// Checks an info argument; there are no hints, so any info object is accepted.
-fn look_at(hints: MPI_Info) -> Result<()> {
+/// Checks an info argument. There are no hints, so every info object is accepted.
+fn check_info(hints: MPI_Info) -> Result<()> {
     match info::hints(hints) {
         Ok(_) => Ok(()),
         Err(_) => Err(ToolError(ErrorClass::T_INVALID)),
@@ -543,7 +546,7 @@ fn look_at(hints: MPI_Info) -> Result<()> {
 /// `MPI_T_event_handle_set_info`.
 pub fn handle_set_info(registration: MPI_T_event_registration, hints: MPI_Info) -> Result<()> {
     book().find(registration)?;
-    look_at(hints)
+    check_info(hints)
 }
 
 /// `MPI_T_event_handle_get_info`: a new, empty object, since there are no hints.
@@ -555,7 +558,7 @@ pub fn handle_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_register_callback`; without a function, removes the one of this level.
+/// `MPI_T_event_register_callback`. Without a function, removes the callback of this level.
 pub fn register_callback(
     registration: MPI_T_event_registration,
     safety: c_int,
@@ -566,7 +569,7 @@ pub fn register_callback(
     let mut book = book();
     let found = book.find(registration)?;
     let level = level(safety)?;
-    look_at(hints)?;
+    check_info(hints)?;
     let data = UserData(data.0);
     found.callbacks[level] = function.map(|function| Callback { function, data });
     book.changed();
@@ -596,7 +599,7 @@ pub fn callback_set_info(
     hints: MPI_Info,
 ) -> Result<()> {
     callback(registration, safety)?;
-    look_at(hints)
+    check_info(hints)
 }
 
 /// `MPI_T_event_callback_get_info`.
@@ -609,8 +612,8 @@ pub fn callback_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_handle_free`: no more callbacks are called; the program's function is called once a callback in progress has
-/// returned.
+/// `MPI_T_event_handle_free`: the registration's callbacks are not called any more. The program's function is called at
+/// once or, if callbacks are being called, after the last of them has returned.
 pub fn handle_free(
     registration: MPI_T_event_registration,
     data: ExtraState,
@@ -650,7 +653,7 @@ pub fn read(instance: MPI_T_event_instance, element: c_int, buffer: OutValue<'_>
     Ok(buffer.set(&bytes[..length])?)
 }
 
-/// `MPI_T_event_copy`: all elements at their displacements, and zeros between.
+/// `MPI_T_event_copy`: copies all elements to their displacements, with zeros in the gaps.
 pub fn copy(instance: MPI_T_event_instance, buffer: OutValue<'_>) -> Result<()> {
     let instance = book().instance(instance)?;
     let mut all = Vec::new();
@@ -687,7 +690,7 @@ const LEVELS: [c_int; 4] = [
     c::MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE,
 ];
 
-/// The one source.
+/// The index of the only source.
 const SOURCE: c_int = 0;
 const SOURCE_TEXT: &str = "The library in this process. Timestamps are nanoseconds of the clock of MPI_Wtime, so those of ranks of \
                            one host compare.";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles of the tool interface: kind, generation and index, as in [`crate::handle`], with kinds of their own.
+//! Handles of the tool interface: kind, generation and index, as in [`crate::handle`], but with different kinds.
 
 /// The kind of a handle of the tool interface. The numbers differ from those of [`crate::handle::HandleKind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_freed_handle_names_nothing_and_not_what_comes_next() {
+    fn a_freed_tool_handle_stays_invalid_when_its_slot_is_reused() {
         let mut handles = ToolHandles::new(ToolHandleKind::Cvar);
         let first = handles.insert("first").unwrap();
         assert_eq!(handles.get(first), Some(&"first"));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_null_and_numbers_out_of_nowhere_are_told_apart() {
+    fn tool_handles_of_other_kinds_null_and_garbage_are_invalid() {
         let mut handles = ToolHandles::new(ToolHandleKind::Pvar);
         let one = handles.insert(1).unwrap();
         let (index, generation) = place(ToolHandleKind::Pvar, one).unwrap();

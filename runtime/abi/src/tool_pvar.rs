@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::pvars::PVARS`].
 //!
-//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting neither lock nor allocate,
-//! so they are async-signal-safe. Binding a handle to a communicator accesses that communicator like any MPI function: below
-//! `MPI_THREAD_MULTIPLE` only the thread that calls MPI may do it.
+//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting a variable
+//! neither locks nor allocates, so these calls are async-signal-safe. Binding a handle to a communicator accesses that
+//! communicator like any MPI function, so below `MPI_THREAD_MULTIPLE` only the thread that calls MPI may bind.
 
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
@@ -124,7 +124,7 @@ pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_T_pvar_session_free`: frees its handles too.
+/// `MPI_T_pvar_session_free`: frees the session's handles too.
 pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
     sessions()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
@@ -170,7 +170,7 @@ fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
     if process::phase() != ProcessPhase::Running {
         return Err(ToolError(ErrorClass::T_INVALID));
     }
-    let look = |state: &mut state::LibraryState| {
+    let inspect = |state: &mut state::LibraryState| {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
         let watch = match pvar.source {
@@ -183,7 +183,7 @@ fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
         let row = row.ok_or(ToolError(ErrorClass::T_NOT_ACCESSIBLE))?;
         Ok(PvarBinding::Comm(row, watch))
     };
-    match state::peek(look) {
+    match state::peek(inspect) {
         Ok(found) => found.map_err(|ToolError(class)| match class {
             ErrorClass::COMM => ToolError(ErrorClass::T_INVALID),
             _ => ToolError(class),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process topologies: Cartesian grids (MPI 5.0 chapter 8). Ranks are never reordered: all processes of a node are equally near.
+//! Process topologies: Cartesian grids (MPI 5.0 chapter 8). Ranks are never reordered.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ pub fn cart_shift(
     let dimension = dimension.ok_or_else(|| {
         let s = if count == 1 { "" } else { "s" };
         let detail =
-            format!("dimension {direction} was asked for, the topology has {count} dimension{s}, counted from 0");
+            format!("dimension {direction} was requested, the topology has {count} dimension{s}, counted from 0");
         Error::new(ErrorClass::DIMS, detail)
     })?;
     let steps = i64::from(displacement);
@@ -209,7 +209,7 @@ pub(crate) fn place(parent: &Comm, ranks: u32) -> c_int {
     }
 }
 
-/// Makes a communicator with a topology from the first ranks of another; `MPI_COMM_NULL` for the other ranks.
+/// Makes a communicator with a topology from the first `ranks` ranks of `parent`; the other ranks get `MPI_COMM_NULL`.
 pub(crate) fn arrange(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -230,7 +230,7 @@ pub(crate) fn arrange(
     keep(mpi, comm, made.with_topology(topology))
 }
 
-/// The error about a communicator with another topology, or none.
+/// The error for a communicator that has another topology than the wanted one, or no topology.
 pub(crate) fn no_topology(found: Option<&Topology>, wanted: &str) -> Error {
     let found = match found {
         None => "no topology",
@@ -287,7 +287,7 @@ fn bad_extent(at: usize, extent: c_int, least: c_int) -> Error {
     Error::new(ErrorClass::DIMS, detail)
 }
 
-/// Checks the size of the caller's array.
+/// Checks that the caller's array has room for all dimensions.
 fn check_room(room: usize, needed: usize) -> Result<()> {
     if room >= needed {
         return Ok(());

@@ -138,7 +138,8 @@ pub fn dist_graph_create_adjacent(
     Ok(())
 }
 
-/// `MPI_Dist_graph_create`: every process passes any edges; each edge is sent to both of its processes.
+/// `MPI_Dist_graph_create`: every process may pass any edges of the graph. Each edge is sent to the two processes that
+/// it connects.
 pub fn dist_graph_create(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -192,7 +193,7 @@ pub fn dist_graph_neighbors_count(
     })
 }
 
-/// `MPI_Dist_graph_neighbors`: as many as fit in the arrays.
+/// `MPI_Dist_graph_neighbors`: writes as many neighbors as fit in the arrays.
 pub fn dist_graph_neighbors(
     mpi: Mpi,
     comm: MPI_Comm,
@@ -219,16 +220,17 @@ pub fn dist_graph_neighbors(
     })
 }
 
-/// Sends each rank of an intracommunicator its words, and receives the words for this rank, in rank order.
+/// Sends `outgoing[rank]` to each rank of an intracommunicator; returns the words that all ranks sent to this rank, in
+/// rank order.
 fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<u32>> {
     let me = comm.rank as usize;
     let out: Vec<u8> = outgoing
         .iter()
         .map(|words| u8::from(!words.is_empty()))
         .collect();
-    let mut speaks = out.clone();
+    let mut sends_to_me = out.clone();
     CollectiveCall::run(mpi, comm, async |call| {
-        collective::alltoall_bytes(call, &out, &mut speaks).await
+        collective::alltoall_bytes(call, &out, &mut sends_to_me).await
     })?;
     let lane = AgreementLane::of(comm, 0);
     let mut started = Vec::new();
@@ -241,7 +243,7 @@ fn exchange_edges(mpi: Mpi, comm: &Comm, outgoing: Vec<Vec<u32>>) -> Result<Vec<
     for (from, peer) in comm.group.peers().enumerate() {
         if from == me {
             incoming.extend_from_slice(&outgoing[me]);
-        } else if speaks[from] != 0 {
+        } else if sends_to_me[from] != 0 {
             incoming.extend(lane.receive(mpi, peer)?);
         }
     }
@@ -342,9 +344,9 @@ fn node(graph: &Graph, rank: c_int) -> Result<u32> {
     found.ok_or_else(|| bad_rank("the", rank, nodes))
 }
 
-fn with_graph(mpi: Mpi, comm: MPI_Comm, look: impl FnOnce(&Graph) -> Result<()>) -> Result<()> {
+fn with_graph(mpi: Mpi, comm: MPI_Comm, inspect: impl FnOnce(&Graph) -> Result<()>) -> Result<()> {
     match topology_of(mpi, comm)?.as_deref() {
-        Some(Topology::Graph(graph)) => look(graph),
+        Some(Topology::Graph(graph)) => inspect(graph),
         other => Err(no_topology(other, "a graph topology")),
     }
 }
@@ -352,10 +354,10 @@ fn with_graph(mpi: Mpi, comm: MPI_Comm, look: impl FnOnce(&Graph) -> Result<()>)
 fn with_dist_graph(
     mpi: Mpi,
     comm: MPI_Comm,
-    look: impl FnOnce(&DistGraph) -> Result<()>,
+    inspect: impl FnOnce(&DistGraph) -> Result<()>,
 ) -> Result<()> {
     match topology_of(mpi, comm)?.as_deref() {
-        Some(Topology::DistGraph(graph)) => look(graph),
+        Some(Topology::DistGraph(graph)) => inspect(graph),
         other => Err(no_topology(other, "a distributed graph topology")),
     }
 }
@@ -364,7 +366,7 @@ fn topology_of(mpi: Mpi, comm: MPI_Comm) -> Result<Option<Arc<Topology>>> {
     Ok(any(mpi, comm)?.topology)
 }
 
-/// Direction of an edge in a message: direction, other process, weight.
+/// An edge in a message is three words: direction, other process, weight. This direction: out of the receiving process.
 const OUTGOING: u32 = 0;
-/// The opposite direction.
+/// Direction of an edge: into the receiving process.
 const INCOMING: u32 = 1;

@@ -38,7 +38,7 @@ const fn predefined() -> [TypeRow; COUNT] {
     rows
 }
 
-/// [`predefined_name`](crate::handle::predefined_name) as a const fn.
+/// Does what [`predefined_name`](crate::handle::predefined_name) does, as a const fn.
 const fn constant_name(bits: usize) -> &'static str {
     let mut at = 0;
     while HANDLE_NAMES[at].0 != bits {
@@ -130,7 +130,7 @@ fn show(rows: &mut Rows<TypeRow>, handle: MPI_Datatype, object: &TypeObject) {
     }
 }
 
-/// A handle's value, which has 31 bits.
+/// A handle's value as `u32`; it has 31 bits.
 #[inline]
 pub fn number(handle: MPI_Datatype) -> u32 {
     u32::try_from(handle.bits()).unwrap_or(0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The debugger's anchor: from another process, using only the library's dynamic symbols, reads of memory and the layout table there,
-//! the pending operations of a stopped process are listed and compared with those of the program.
+//! The debugger's anchor: the test lists the pending operations of a stopped process from outside, and compares them
+//! with those that the program started. It uses only the library's dynamic symbols, reads of the process's memory, and
+//! the layout table in that memory.
 //!
 //! # Safety
 //! Two system calls: one reads another process's memory into a buffer, one sends a signal to a child.
@@ -27,7 +28,7 @@ use queue_layout::{
     ANY_PEER, ANY_TAG, Anchor, CHUNK, MAGIC, RequestKind, RequestState, SLOT, field,
 };
 
-/// Waits for a line before each step, so that the test can inspect it in between.
+/// A program that waits for a line of input before each step, so that the test can inspect it between steps.
 const STEPS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     static void step(const char *name) { puts(name); fflush(stdout); if (getchar() == EOF) MPI_Abort(MPI_COMM_SELF, 3); }\n\
     static char buf[6][100000];\n\
@@ -53,7 +54,7 @@ const STEPS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     return 0; }\n";
 
 #[test]
-fn mqs_085_what_a_process_has_posted_sent_and_not_yet_received_is_found_in_its_memory() {
+fn mqs_085_a_debugger_finds_pending_operations_in_process_memory() {
     let mut target = Target::start("anchor-steps", STEPS);
     target.expect("before");
     let anchor = target.anchor();
@@ -92,7 +93,7 @@ fn mqs_085_what_a_process_has_posted_sent_and_not_yet_received_is_found_in_its_m
 
 fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &str) {
     assert_eq!(*in_transition, 0, "nothing moves");
-    // In the order of posting and arrival.
+    // The operations of one kind, in the order of posting or arrival.
     let own = |kind: RequestKind| -> Vec<(RequestState, u32, i32, u64)> {
         let mine = found.iter().filter(|it| it.kind == kind as u8);
         mine.map(|it| (state(it.state), it.peer, it.tag, it.bytes))
@@ -107,7 +108,7 @@ fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &s
     let unexpected = [
         (RequestState::Kept, 0, 21, 12),
         (RequestState::Envelope, 0, 22, 100_000),
-        // Synchronous, but with its data here: its sender only waits for the match.
+        // A small synchronous send: its data have arrived, and its sender only waits for the match.
         (RequestState::Kept, 0, 23, 8),
     ];
     assert_eq!(own(RequestKind::Unexpected), unexpected);
@@ -149,7 +150,8 @@ fn state(number: u8) -> RequestState {
     state.unwrap_or_else(|| panic!("state {number}"))
 }
 
-/// Posts and completes receives and sends in an endless loop. A receive and a message of tag `t` have `8 t` bytes.
+/// A program that posts and completes receives and sends in an endless loop. Receives and messages of tag `t` have `8
+/// t` bytes.
 const CHURN: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
     #define N 300\n\
     static char in[N][8 * 64], out[N][8 * 64];\n\
@@ -169,7 +171,7 @@ const CHURN: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n
     }\n";
 
 #[test]
-fn a_process_that_is_stopped_at_any_instruction_shows_no_torn_operation() {
+fn a_process_stopped_at_any_instruction_has_no_torn_operation() {
     let mut target = Target::start("anchor-churn", CHURN);
     target.expect("churning");
     let (mut seen, mut most) = (HashMap::<u8, u32>::new(), 0);
@@ -298,7 +300,8 @@ impl Target {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: the pid of a child that has not been waited for, so it is not reused.
+        // SAFETY: `kill` accesses no memory of this process. The child has not been waited for, so its pid is not
+        // reused.
         let sent = unsafe { libc::kill(self.child.id() as i32, signal) };
         assert_eq!(sent, 0);
     }
@@ -333,7 +336,8 @@ impl Target {
             iov_len: bytes,
         };
         let pid = self.child.id() as i32;
-        // SAFETY: one piece each, ours is `local`; the other process's address is only read by the kernel, which checks it.
+        // SAFETY: each list has one piece. The local piece is `local`; the kernel checks the address in the other
+        // process.
         let got = unsafe { libc::process_vm_readv(pid, &raw const into, 1, &raw const from, 1, 0) };
         assert_eq!(got, bytes as isize, "{}", std::io::Error::last_os_error());
         local
@@ -367,7 +371,7 @@ impl Target {
         table.chunks(row_bytes).map(row).collect()
     }
 
-    /// All operations in order, without those that are complete but not collected; and the number of slots that were being changed.
+    /// All operations in the order of posting or arrival, and the number of slots that were being changed.
     fn operations(&self) -> (Vec<Operation>, usize) {
         let anchor = self.anchor();
         let layout = self.layout(&anchor);
@@ -402,7 +406,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended already.
+        // An error means that the child has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

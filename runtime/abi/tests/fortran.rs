@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpifort`, its modules, the library of Fortran and its names for tools, with gfortran.
+//! Tests of `rmpifort`, the compiled modules, the Fortran library and its PMPI names, with gfortran.
 //!
 //! PMPI-001, PMPI-003, PMPI-004, PMPI-005, PMPI-006.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -14,14 +14,14 @@ use std::process::Command;
 
 use common::{prefix, root, run, scratch, source, succeed};
 
-/// The methods: a name, the statement before `implicit none`, and the one after it.
+/// The three Fortran interfaces: a name, the statement before `implicit none`, and the statement after it.
 const METHODS: [(&str, &str, &str); 3] = [
     ("mpif", "", "include 'mpif.h'"),
     ("mpi", "use mpi", ""),
     ("f08", "use mpi_f08", ""),
 ];
 
-/// A program that sends itself a number, for a method.
+/// A program for one of [`METHODS`] that sends itself a number.
 fn program(method: (&str, &str, &str)) -> String {
     let (_, before, behind) = method;
     format!(
@@ -72,7 +72,7 @@ fn defined(library: &str) -> Vec<(char, String)> {
 }
 
 #[test]
-fn each_name_compiles_each_way_to_a_program_that_runs_by_itself() {
+fn each_fortran_wrapper_compiles_a_program_that_runs() {
     let folder = scratch("fortran-names");
     for (method, name) in METHODS.into_iter().zip(["mpif77", "mpif90", "rmpifort"]) {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
@@ -83,7 +83,7 @@ fn each_name_compiles_each_way_to_a_program_that_runs_by_itself() {
 }
 
 #[test]
-fn a_program_with_the_static_library_needs_no_other() {
+fn a_statically_linked_fortran_program_needs_no_shared_mpi_library() {
     let folder = scratch("fortran-static");
     for method in METHODS {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
@@ -106,22 +106,22 @@ fn a_program_with_the_static_library_needs_no_other() {
 
 #[test]
 fn modules_are_compiled_once_and_installed_for_gfortran() {
-    let asked = run(wrapper("rmpifort").arg("--modules"));
-    let folder = String::from_utf8(asked.stdout).unwrap();
+    let listing = run(wrapper("rmpifort").arg("--modules"));
+    let folder = String::from_utf8(listing.stdout).unwrap();
     let folder = Path::new(folder.trim());
-    assert!(asked.stderr.is_empty() && folder.starts_with(prefix()));
+    assert!(listing.stderr.is_empty() && folder.starts_with(prefix()));
     for file in ["mpi.mod", "mpi_f08.mod", "librmpi_modules.a"] {
         assert!(folder.join(file).is_file(), "{file}");
     }
 }
 
 #[test]
-fn where_the_tree_cannot_be_written_to_modules_go_into_the_cache() {
+fn modules_go_into_the_cache_if_the_tree_is_read_only() {
     let folder = scratch("fortran-cache");
     let tree = copied_tree(&folder);
     let kept = tree.join("lib/rmpi/fortran");
     fs::remove_dir_all(&kept).unwrap();
-    // A file in the folder's place refuses root too.
+    // A file in the place of the folder stops even root from making the folder.
     fs::write(&kept, "").unwrap();
     let cache = folder.join("cache");
     let file = source(&folder, "a.f90", &program(METHODS[2]));
@@ -133,12 +133,12 @@ fn where_the_tree_cannot_be_written_to_modules_go_into_the_cache() {
         assert!(done.status.success());
         String::from_utf8(done.stderr).unwrap()
     };
-    let said = compile();
+    let stderr = compile();
     assert!(
-        said.starts_with("rmpifort: compiling the modules") && said.lines().count() == 1,
-        "{said}"
+        stderr.starts_with("rmpifort: compiling the modules") && stderr.lines().count() == 1,
+        "{stderr}"
     );
-    assert!(said.contains(cache.to_str().unwrap()), "{said}");
+    assert!(stderr.contains(cache.to_str().unwrap()), "{stderr}");
     assert_eq!(compile(), "");
     assert_eq!(succeed(&mut Command::new(folder.join("a"))), "5.0\n");
     let shown = run(wrapper_of(&tree, "rmpifort")
@@ -152,20 +152,21 @@ fn where_the_tree_cannot_be_written_to_modules_go_into_the_cache() {
 }
 
 #[test]
-fn a_missing_compiler_is_told_of_in_words() {
+fn missing_fortran_compiler_error_names_the_compiler_and_the_remedy() {
     let missing = run(wrapper("rmpifort")
         .env("RMPI_FC", "no-such-compiler")
         .arg("a.f90"));
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert_eq!(missing.status.code(), Some(127), "{said}");
+    let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(127), "{stderr}");
     assert!(
-        said.contains("there is no Fortran compiler `no-such-compiler`"),
-        "{said}"
+        stderr.contains("there is no Fortran compiler `no-such-compiler`"),
+        "{stderr}"
     );
-    assert!(said.contains("RMPI_FC or -fc="), "{said}");
+    assert!(stderr.contains("RMPI_FC or -fc="), "{stderr}");
 }
 
-/// Two calls of one procedure with buffers of different types, as in programs with `mpif.h`; an error for gfortran since version 10.
+/// A program that calls one procedure with buffers of different types, as programs with `mpif.h` do; gfortran has
+/// rejected this since version 10.
 const OLD_PROGRAM: &str = "      program old
       implicit none
       include 'mpif.h'
@@ -188,7 +189,7 @@ const OLD_PROGRAM: &str = "      program old
 ";
 
 #[test]
-fn old_programs_with_buffers_of_several_types_are_accepted() {
+fn legacy_fortran_with_mismatched_buffer_types_compiles() {
     let folder = scratch("fortran-old");
     let file = source(&folder, "old.f", OLD_PROGRAM);
     let made = folder.join("old");
@@ -196,14 +197,14 @@ fn old_programs_with_buffers_of_several_types_are_accepted() {
         succeed(wrapper(name).arg("-o").arg(&made).arg(&file));
         assert_eq!(succeed(&mut Command::new(&made)), "7 2.5\n", "{name}");
     }
-    // The caller can request the check.
+    // The caller can still request the compiler's check.
     let mut strict = wrapper("rmpifort");
     strict.arg("-fno-allow-argument-mismatch").arg("-o");
     let refused = run(strict.arg(&made).arg(&file));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success(), "{said}");
-    assert!(said.contains("Type mismatch"), "{said}");
-    // The option is invalid for C.
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{stderr}");
+    assert!(stderr.contains("Type mismatch"), "{stderr}");
+    // The wrapper's option is invalid for C, so it must not be added for a C file.
     let file = source(&folder, "part.c", "int part(void) { return 7; }\n");
     let mut mixed = wrapper("rmpifort");
     mixed.args(["-Wall", "-Werror", "-c", "-o"]);
@@ -211,11 +212,11 @@ fn old_programs_with_buffers_of_several_types_are_accepted() {
 }
 
 #[test]
-fn pkg_config_gives_what_gfortran_needs() {
+fn pkg_config_flags_compile_with_gfortran() {
     let folder = scratch("fortran-pkgconfig");
-    let mut ask = Command::new("pkg-config");
-    ask.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
-    let flags = succeed(ask.args(["--cflags", "--libs", "rmpi-fortran"]));
+    let mut query = Command::new("pkg-config");
+    query.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+    let flags = succeed(query.args(["--cflags", "--libs", "rmpi-fortran"]));
     for method in METHODS {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
         let made = folder.join(method.0);
@@ -234,7 +235,7 @@ const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(probe Fortran
     endforeach()\n";
 
 #[test]
-fn cmakes_findmpi_finds_all_three_ways() {
+fn cmake_findmpi_finds_all_three_fortran_interfaces() {
     let folder = scratch("fortran-cmake");
     source(&folder, "CMakeLists.txt", CMAKE);
     for method in METHODS {
@@ -242,7 +243,8 @@ fn cmakes_findmpi_finds_all_three_ways() {
     }
     let build = folder.join("build");
     let ours = copied_tree(&folder);
-    // FindMPI searches beside the first mpiexec in PATH, which is not part of the library.
+    // FindMPI searches in the folder of the first mpiexec in PATH. The installed library has no mpiexec, so a link
+    // stands in for it.
     symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", ours.join("bin").display());
@@ -254,8 +256,8 @@ fn cmakes_findmpi_finds_all_three_ways() {
             .env_remove("FC");
         command
     };
-    let said = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
-    assert!(said.contains("has: TRUE TRUE TRUE"), "{said}");
+    let stdout = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
+    assert!(stdout.contains("has: TRUE TRUE TRUE"), "{stdout}");
     succeed(cmake().arg("--build").arg(&build));
     for (method, ..) in METHODS {
         assert_eq!(
@@ -266,14 +268,14 @@ fn cmakes_findmpi_finds_all_three_ways() {
     }
 }
 
-/// Names of procedures in a source of modules, in the case of the linker.
+/// Names of the procedures that a module's source declares, in lower case like linker names.
 fn procedures(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("runtime/fortran/gen").join(file)).unwrap();
     let starts = |line: &str| {
         let line = line.trim().to_lowercase();
         let rest = match line.strip_prefix("subroutine ") {
             Some(rest) => rest.to_owned(),
-            // Operators for handles are in the modules.
+            // The operators for handles are compiled into the modules.
             None if line.starts_with("end ") || line.starts_with("elemental") => return None,
             None => line.split_once("function ")?.1.to_owned(),
         };
@@ -285,7 +287,7 @@ fn procedures(file: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak() {
+fn pmpi_001_003_every_fortran_procedure_has_a_weak_mpi_and_a_pmpi_name() {
     let symbols: BTreeSet<(char, String)> = defined("librmpi_fortran.so.1").into_iter().collect();
     let has = |kind: char, name: &str| symbols.contains(&(kind, name.to_owned()));
     let names: BTreeSet<&String> = symbols.iter().map(|(_, name)| name).collect();
@@ -306,7 +308,7 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
         }
     }
     assert_eq!(missing, Vec::<String>::new());
-    // All procedures of the modules can be linked, and all methods have the same ones.
+    // Every procedure that a module declares can be linked.
     let of_mpi = procedures("mpi.f90");
     let of_f08 = procedures("mpi_f08.f90");
     assert!(
@@ -317,7 +319,7 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
     );
     for name in of_mpi.iter().chain(&of_f08) {
         let is_ours = names.contains(&format!("{name}_"));
-        // Code in the modules themselves, and the types of callbacks.
+        // Not in the library: code in the modules themselves, and the types of callbacks.
         let is_modules = name.contains("sizeof") || name.contains("_function");
         assert!(
             is_ours || is_modules,
@@ -333,10 +335,10 @@ fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak
     assert!(of_f08.contains("mpi_send_f08") && of_f08.contains("pmpi_send_c_f08"));
 }
 
-/// A tool in Fortran that counts and calls the library: the linker name of the procedure that it replaces, its method, and its own
-/// call.
+/// A tool in Fortran for one of [`METHODS`]: a procedure that replaces `MPI_Send`, prints a line, and calls
+/// `PMPI_Send`.
 fn fortran_tool(method: (&str, &str, &str)) -> String {
-    // The module declares the procedure that is defined here, so that name is excluded from its use.
+    // The module also declares the procedure that the tool defines, so the tool imports only other names.
     let (replaced, before, behind) = match method.0 {
         "mpif" => ("MPI_Send", "", "external PMPI_Send"),
         "mpi" => ("MPI_Send", "use mpi, only: PMPI_Send", ""),
@@ -362,7 +364,7 @@ fn fortran_tool(method: (&str, &str, &str)) -> String {
 }
 
 #[test]
-fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
+fn pmpi_003_a_fortran_tool_replaces_a_procedure_of_each_interface() {
     let folder = scratch("fortran-tools");
     for method in METHODS {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
@@ -381,8 +383,8 @@ fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
                     .arg(&file)
                     .arg(&tool),
             );
-            let said = succeed(&mut Command::new(&made));
-            assert_eq!(said, "a tool in Fortran\n5.0\n", "{} {word}", method.0);
+            let stdout = succeed(&mut Command::new(&made));
+            assert_eq!(stdout, "a tool in Fortran\n5.0\n", "{} {word}", method.0);
         }
     }
 }
@@ -392,7 +394,7 @@ const C_TOOL: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     { puts(\"a tool in C\"); fflush(stdout); return PMPI_Send(b, n, t, to, tag, c); }\n";
 
 #[test]
-fn pmpi_005_a_tool_that_wraps_c_alone_sees_each_call_of_fortran_once() {
+fn pmpi_005_a_c_tool_intercepts_each_fortran_call_once() {
     let folder = scratch("fortran-c-tool");
     let tool = folder.join("tool.so");
     let mut compile = Command::new(prefix().join("bin/rmpicc"));
@@ -402,8 +404,8 @@ fn pmpi_005_a_tool_that_wraps_c_alone_sees_each_call_of_fortran_once() {
         let file = source(&folder, &format!("{}.f90", method.0), &program(method));
         let made = folder.join(method.0);
         succeed(wrapper("rmpifort").arg("-o").arg(&made).arg(&file));
-        let said = succeed(Command::new(&made).env("LD_PRELOAD", &tool));
-        assert_eq!(said, "a tool in C\n5.0\n", "{}", method.0);
+        let stdout = succeed(Command::new(&made).env("LD_PRELOAD", &tool));
+        assert_eq!(stdout, "a tool in C\n5.0\n", "{}", method.0);
     }
 }
 
@@ -414,7 +416,7 @@ const C_PART: &str = "#include <mpi.h>\n\
     && several == (MPI_Fint *) MPI_F08_STATUSES_IGNORE; }\n";
 
 #[test]
-fn s19_3_5_c_finds_fortrans_ignored_statuses_in_variables() {
+fn s19_3_5_c_variables_hold_fortrans_status_ignore_addresses() {
     let folder = scratch("fortran-ignored");
     let object = folder.join("c.o");
     let mut compile = Command::new(prefix().join("bin/rmpicc"));
@@ -439,7 +441,7 @@ fn s19_3_5_c_finds_fortrans_ignored_statuses_in_variables() {
 }
 
 #[test]
-fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_alone() {
+fn pmpi_006_the_fortran_library_calls_only_public_c_functions() {
     let folder = scratch("fortran-separable");
     let made = folder.join("a");
     let text = "#include <mpi.h>\nint main(void) { return MPI_Init(0, 0) || MPI_Finalize(); }\n";
@@ -477,7 +479,7 @@ fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_
         .collect();
     assert!(called.len() > 300, "{called:?}");
     for name in &called {
-        // A function, or a variable that this library fills in.
+        // Declared as a function, or as a variable that the Fortran library fills in.
         let is_declared = [format!(" {name}("), format!(" *{name};")];
         let is_declared = is_declared.iter().any(|it| header.contains(it));
         assert!(is_declared, "{name} is not in mpi.h");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{generated, scratch, source, standard, succeed};
 
-/// Compiles `text` against the header, every warning an error; nothing is linked.
+/// Compiles `text` against the header, with every warning as an error. Nothing is linked.
 fn compile(folder: &Path, compiler: &str, name: &str, text: &str, flags: &[&str]) {
     let file = source(folder, name, text);
     let mut command = Command::new(compiler);
@@ -56,7 +56,7 @@ fn the_header_compiles_without_a_warning_in_every_mode_of_cxx() {
 }
 
 #[test]
-fn s20_3_every_integer_constant_has_its_value_also_in_the_preprocessor() {
+fn s20_3_every_integer_constant_has_its_value_in_the_preprocessor() {
     let mut text = String::from("#include <mpi.h>\n");
     let mut checked = 0;
     for row in standard("constants.tsv") {
@@ -68,7 +68,8 @@ fn s20_3_every_integer_constant_has_its_value_also_in_the_preprocessor() {
         if c_type == "int" || enumerator {
             text += &format!("_Static_assert({name} == {value}, \"{name}\");\n");
             let is_type = if enumerator { c_type } else { "int" };
-            // An enumerator is an int in C; callbacks get a variable of the enum type.
+            // An enumerator is an int in C. Callbacks get a parameter of the enum type, so its size must be that of
+            // int.
             text += &format!("_Static_assert(sizeof({name}) == sizeof({is_type}), \"{name}\");\n");
             checked += 1;
         }
@@ -84,7 +85,7 @@ fn s20_3_every_integer_constant_has_its_value_also_in_the_preprocessor() {
 }
 
 #[test]
-fn s20_3_every_handle_and_pointer_constant_has_its_value_and_its_type() {
+fn s20_3_every_handle_and_pointer_constant_has_its_value_and_type() {
     let mut text = String::from(
         "#include <mpi.h>\n#include <stdio.h>\nstatic int bad;\n\
          #define CHECK(name, type, value) do { \\\n\
@@ -153,7 +154,7 @@ fn s20_2_every_type_has_its_size_and_layout() {
 }
 
 #[test]
-fn s20_every_prototype_is_the_standards_for_both_names() {
+fn s20_mpi_and_pmpi_prototypes_are_those_of_the_standard() {
     let mut text = String::from("#include <mpi.h>\n");
     for row in standard("functions.tsv") {
         let (name, returns) = (&row[1], &row[2]);
@@ -191,7 +192,7 @@ fn abstract_type(param: &str) -> String {
 }
 
 #[test]
-fn every_callback_type_is_the_standards() {
+fn callback_types_are_those_of_the_standard() {
     let mut text = String::from("#include <mpi.h>\n");
     for row in standard("callbacks.tsv") {
         let (name, returns, params) = (&row[0], &row[1], row[2].replace(';', ","));

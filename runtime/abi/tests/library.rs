@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared and the static library: symbols, their binding, and replacement by tools.
+//! Tests of the shared and the static library: symbols, their binding, and the replacement of functions by tools.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -15,19 +15,19 @@ fn shared() -> PathBuf {
     prefix().join("lib/libmpi_abi.so.1")
 }
 
-/// Symbol, address and `nm`'s letter.
+/// For each symbol of a file: its address, and the letter of its kind from `nm`.
 fn symbols(flags: &[&str], file: &Path) -> BTreeMap<String, (String, String)> {
     let text = succeed(Command::new("nm").args(flags).arg(file));
     let parse = |line: &str| {
         let mut words = line.split_whitespace();
-        let (address, letter, name) = (words.next()?, words.next()?, words.next()?);
-        Some((name.to_owned(), (address.to_owned(), letter.to_owned())))
+        let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+        Some((name.to_owned(), (address.to_owned(), kind.to_owned())))
     };
     text.lines().filter_map(parse).collect()
 }
 
 #[test]
-fn the_exported_symbols_are_the_functions_of_the_standard_and_what_the_table_lists_beside_them() {
+fn the_library_exports_exactly_the_listed_symbols() {
     let found: BTreeSet<String> = symbols(&["-D", "--defined-only"], &shared())
         .into_keys()
         .collect();
@@ -65,7 +65,7 @@ fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
 
 // PMPI-002: every function of the standard is a function, with a prototype under each of its names.
 #[test]
-fn s15_2_1_no_function_is_a_macro_and_both_names_are_declared() {
+fn s15_2_1_mpi_and_pmpi_names_are_declared_and_no_macros() {
     let header = fs::read_to_string(prefix().join("include/mpi.h")).unwrap();
     for name in function_names() {
         for name in [name.clone(), format!("P{name}")] {
@@ -80,9 +80,9 @@ fn s15_2_1_no_function_is_a_macro_and_both_names_are_declared() {
     }
 }
 
-// A call by a name that a tool may define would need a relocation for it.
+// If the library called itself by a name that a tool may define, it would need a relocation for that name.
 #[test]
-fn s15_2_the_library_calls_itself_by_no_name_that_a_tool_may_take() {
+fn s15_2_internal_calls_use_no_interceptable_name() {
     let relocations = succeed(Command::new("readelf").args(["-rW"]).arg(shared()));
     assert!(relocations.contains("R_X86_64_JUMP_SLO"), "{relocations}");
     for line in relocations.lines() {
@@ -94,7 +94,7 @@ fn s15_2_the_library_calls_itself_by_no_name_that_a_tool_may_take() {
 }
 
 #[test]
-fn the_soname_is_the_abis_and_no_symbol_has_a_version() {
+fn the_soname_is_that_of_the_abi_and_symbols_have_no_versions() {
     let dynamic = succeed(Command::new("readelf").args(["-dW"]).arg(shared()));
     assert!(dynamic.contains("[libmpi_abi.so.1]"), "{dynamic}");
     assert!(!dynamic.contains("VERDEF"), "{dynamic}");
@@ -102,7 +102,7 @@ fn the_soname_is_the_abis_and_no_symbol_has_a_version() {
 }
 
 #[test]
-fn the_library_needs_nothing_but_the_systems_own() {
+fn the_library_links_only_against_system_libraries() {
     let dynamic = succeed(Command::new("readelf").args(["-dW"]).arg(shared()));
     for line in dynamic.lines().filter(|line| line.contains("(NEEDED)")) {
         let known = [
@@ -132,7 +132,7 @@ const VERSIONS: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <string.h
     return 0; }\n";
 
 #[test]
-fn what_needs_no_initialization_answers_in_a_c_program() {
+fn version_and_error_queries_work_before_initialization() {
     let folder = scratch("versions");
     let text = succeed(&mut Command::new(build(&folder, VERSIONS, &[])));
     assert_eq!(
@@ -172,45 +172,45 @@ const BOOLEANS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     return MPI_Abi_set_fortran_booleans(4, &yes, &no); }\n";
 
 #[test]
-fn s20_5_fortran_booleans_are_told_once_and_asked_often() {
+fn s20_5_fortran_booleans_are_set_once_and_read_repeatedly() {
     let folder = scratch("booleans");
     let output = run(&mut Command::new(build(&folder, BOOLEANS, &[])));
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "7 7 0\n-1 0 1\n1\n"
     );
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("the logicals of 4 bytes are set already"),
-        "{said}"
+        stderr.contains("the logicals of 4 bytes are set already"),
+        "{stderr}"
     );
-    assert_eq!(output.status.code(), Some(62), "{said}");
+    assert_eq!(output.status.code(), Some(62), "{stderr}");
 }
 
 #[test]
-fn a_call_before_initialization_ends_the_program_in_words_with_code_1() {
+fn a_call_before_mpi_init_is_a_fatal_error_with_exit_code_1() {
     let folder = scratch("too-early");
     let text = "#include <mpi.h>\nint main(void) { int rank; return MPI_Comm_rank(MPI_COMM_WORLD, &rank) + 7; }\n";
     let output = run(&mut Command::new(build(&folder, text, &[])));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        said.contains("MPI_Comm_rank was called before MPI_Init"),
-        "{said}"
+        stderr.contains("MPI_Comm_rank was called before MPI_Init"),
+        "{stderr}"
     );
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]
-fn a_null_output_is_named_in_the_message_with_its_class() {
+fn null_output_argument_is_named_in_the_fatal_message() {
     let folder = scratch("null");
     let text = "#include <mpi.h>\nint main(void) { return MPI_Get_version(0, 0); }\n";
     let output = run(&mut Command::new(build(&folder, text, &["-Wno-nonnull"])));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(13), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(13), "{stderr}");
     assert!(
-        said.contains("MPI_Get_version failed: the parameter `version` is NULL (MPI_ERR_ARG)"),
-        "{said}"
+        stderr.contains("MPI_Get_version failed: the parameter `version` is NULL (MPI_ERR_ARG)"),
+        "{stderr}"
     );
 }
 
@@ -235,13 +235,13 @@ const TOOL: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     puts(\"seen by the tool\");\n\
     return PMPI_Get_version(version, subversion); }\n";
 
-const ASKS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+const PRINT_VERSION: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     int main(void) { int a = 0, b = 0; MPI_Get_version(&a, &b); printf(\"%d.%d\\n\", a, b); return 0; }\n";
 
 #[test]
-fn s15_2_a_preloaded_tool_sees_the_call_and_reaches_the_library() {
+fn s15_2_a_preloaded_tool_intercepts_the_call_and_calls_the_library() {
     let folder = scratch("preload");
-    let program = build(&folder, ASKS, &[]);
+    let program = build(&folder, PRINT_VERSION, &[]);
     let (tool, file) = (folder.join("tool.so"), source(&folder, "tool.c", TOOL));
     let mut compile = Command::new(prefix().join("bin/rmpicc"));
     succeed(
@@ -258,12 +258,12 @@ fn s15_2_a_preloaded_tool_sees_the_call_and_reaches_the_library() {
 }
 
 #[test]
-fn s15_2_a_tool_in_the_program_links_against_both_libraries() {
+fn s15_2_a_tool_linked_into_the_program_works_with_both_libraries() {
     let folder = scratch("linked-tool");
     let tool = source(&folder, "tool.c", TOOL);
     let tool = tool.to_str().unwrap();
     for flags in [vec![tool], vec![tool, "-static-mpi"]] {
-        let program = build(&folder, ASKS, &flags);
+        let program = build(&folder, PRINT_VERSION, &flags);
         assert_eq!(
             succeed(&mut Command::new(&program)),
             "seen by the tool\n5.0\n",
@@ -273,7 +273,7 @@ fn s15_2_a_tool_in_the_program_links_against_both_libraries() {
 }
 
 #[test]
-fn a_tool_library_before_the_static_library_has_its_way() {
+fn a_tool_archive_linked_first_overrides_the_static_library() {
     let folder = scratch("tool-archive");
     let (object, archive) = (folder.join("tool.o"), folder.join("libtool.a"));
     let tool = source(&folder, "tool.c", TOOL);
@@ -284,7 +284,7 @@ fn a_tool_library_before_the_static_library_has_its_way() {
             .arg(tool),
     );
     succeed(Command::new("ar").arg("rcs").arg(&archive).arg(&object));
-    let file = source(&folder, "program.c", ASKS);
+    let file = source(&folder, "program.c", PRINT_VERSION);
     let program = folder.join("program");
     let mut link = Command::new(prefix().join("bin/rmpicc"));
     succeed(
@@ -300,7 +300,7 @@ fn a_tool_library_before_the_static_library_has_its_way() {
     );
 }
 
-/// A tool that passes the call on to the next definition of the same name.
+/// A tool that passes the call on to the next definition of `MPI_Get_version`.
 fn level(word: &str) -> String {
     format!(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\
@@ -314,9 +314,9 @@ fn level(word: &str) -> String {
 }
 
 #[test]
-fn s15_2_8_several_tools_are_called_one_within_the_other() {
+fn s15_2_8_several_preloaded_tools_are_nested() {
     let folder = scratch("levels");
-    let program = build(&folder, ASKS, &[]);
+    let program = build(&folder, PRINT_VERSION, &[]);
     let mut tools = Vec::new();
     for word in ["outer", "inner"] {
         let file = source(&folder, &format!("{word}.c"), &level(word));
@@ -337,7 +337,7 @@ fn s15_2_8_several_tools_are_called_one_within_the_other() {
     );
 }
 
-/// Replaces a point-to-point function, one of the tool interface, and one for tools.
+/// Functions to replace, with a body and a call: a point-to-point function, a function of MPI_T, and `MPI_Pcontrol`.
 const REPLACED: [(&str, &str, &str); 3] = [
     (
         "int MPI_Get_count(const MPI_Status *s, MPI_Datatype t, int *n)",
@@ -356,9 +356,10 @@ const REPLACED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-// PMPI-010: also with the static library, where an object file with another replaced symbol would define it twice.
+// PMPI-010: also with the static library. There, an object file that defines two replaceable functions would define the
+// replaced one a second time.
 #[test]
-fn s15_2_1_each_function_is_replaced_without_another() {
+fn s15_2_1_each_function_can_be_replaced_alone() {
     for (number, (head, body, call)) in REPLACED.iter().enumerate() {
         let folder = scratch(&format!("replaced-{number}"));
         let text = format!(
@@ -367,8 +368,8 @@ fn s15_2_1_each_function_is_replaced_without_another() {
         );
         for flags in [&[][..], &["-static-mpi"]] {
             let program = build(&folder, &text, flags);
-            let said = succeed(&mut Command::new(&program));
-            assert_eq!(said, "seen\n", "{head} {flags:?}");
+            let stdout = succeed(&mut Command::new(&program));
+            assert_eq!(stdout, "seen\n", "{head} {flags:?}");
         }
     }
 }
@@ -391,7 +392,7 @@ const LEVELS: &str = "#include <mpi.h>\n#include <stdarg.h>\n#include <stdio.h>\
     int main(void) { return MPI_Pcontrol(0) | MPI_Pcontrol(1) | MPI_Pcontrol(2) | MPI_Pcontrol(3, \"phase\"); }\n";
 
 #[test]
-fn s15_2_4_pmpi_007_pcontrol_does_nothing_with_any_level_at_any_time() {
+fn s15_2_4_pmpi_007_pcontrol_accepts_every_level_at_any_time() {
     let folder = scratch("pcontrol");
     for flags in [&[][..], &["-static-mpi"]] {
         let program = build(&folder, CONTROLS, flags);
@@ -400,7 +401,7 @@ fn s15_2_4_pmpi_007_pcontrol_does_nothing_with_any_level_at_any_time() {
 }
 
 #[test]
-fn s15_2_4_pmpi_008_a_tool_gives_the_levels_their_meaning() {
+fn s15_2_4_pmpi_008_a_tool_defines_the_pcontrol_levels() {
     let folder = scratch("pcontrol-levels");
     let program = build(&folder, LEVELS, &[]);
     assert_eq!(

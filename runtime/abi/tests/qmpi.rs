@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stacked tools: C programs and C tools, preloaded, loaded by path and linked. The output of a run is the order of calls.
+//! Tests of stacked tools: C programs with C tools that are preloaded, loaded by path, or linked. The output of a run
+//! shows the order of calls.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -56,7 +57,7 @@ __attribute__((constructor)) static void announce(void)
 }
 "#;
 
-/// The same in MPICH's form, without the clock.
+/// [`MAIL_TOOL`] in MPICH's form, without its part for the clock.
 const MPICH_TOOL: &str = r#"
 #define QMPI_MPICH
 #include <qmpi.h>
@@ -92,7 +93,7 @@ __attribute__((constructor)) static void announce(void)
 }
 "#;
 
-const ASKS: &str = r#"
+const PRINT_VERSION: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
 
@@ -124,7 +125,7 @@ fn tool(folder: &Path, name: &str, text: &str) -> PathBuf {
     )
 }
 
-/// A program and its two tools.
+/// A program, and the two tools for it.
 struct Bench {
     program: PathBuf,
     mail: PathBuf,
@@ -135,13 +136,13 @@ impl Bench {
     fn new(name: &str) -> Self {
         let folder = scratch(name);
         Self {
-            program: compile(&folder, "program", ASKS, &[]),
+            program: compile(&folder, "program", PRINT_VERSION, &[]),
             mail: tool(&folder, "mail", MAIL_TOOL),
             mpich: tool(&folder, "mpich", MPICH_TOOL),
         }
     }
 
-    /// The program with both tools preloaded and this list.
+    /// A run of the program with both tools preloaded and this list of tools in the environment variable.
     fn stacked(&self, variable: &str, list: &str) -> Command {
         let mut command = Command::new(&self.program);
         let both = format!("{}:{}", self.mail.display(), self.mpich.display());
@@ -152,7 +153,7 @@ impl Bench {
 
 // QMPI-016.
 #[test]
-fn qmpi_001_016_a_constructor_announces_a_tool_and_that_alone_intercepts_nothing() {
+fn qmpi_001_016_a_registered_tool_that_is_not_listed_intercepts_nothing() {
     let bench = Bench::new("qmpi-announce");
     assert_eq!(
         succeed(bench.stacked("UNRELATED", "mail").env_remove("RMPI_TOOLS")),
@@ -161,9 +162,10 @@ fn qmpi_001_016_a_constructor_announces_a_tool_and_that_alone_intercepts_nothing
     assert_eq!(succeed(&mut bench.stacked("RMPI_TOOLS", "")), "5.0\n");
 }
 
-// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tool aborts, or returns an error, if one of them fails.
+// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tools abort, or
+// return an error, if one of these fails.
 #[test]
-fn qmpi_002_005_014_015_the_list_gives_order_and_instances_and_tools_call_the_next() {
+fn qmpi_002_005_014_015_the_tool_list_gives_order_and_instances_of_tools() {
     let bench = Bench::new("qmpi-order");
     assert_eq!(
         succeed(&mut bench.stacked("RMPI_TOOLS", "mail:mpich:mail")),
@@ -195,9 +197,9 @@ fn a_tool_is_loaded_by_its_path_and_by_name_and_path() {
 }
 
 #[test]
-fn what_is_listed_but_not_there_is_told_once_and_the_rest_runs() {
+fn unknown_tools_are_reported_once_and_the_other_tools_run() {
     let folder = scratch("qmpi-unknown");
-    let text = ASKS.replace(
+    let text = PRINT_VERSION.replace(
         "    MPI_Get_version",
         "    MPI_Init(0, 0);\n    MPI_Get_version",
     );
@@ -209,22 +211,22 @@ fn what_is_listed_but_not_there_is_told_once_and_the_rest_runs() {
         .env("LD_PRELOAD", &mail)
         .env("RMPI_TOOLS", "male:mail:/no/such.so");
     let output = run(&mut command);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said.lines().count(), 2, "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert!(
-        said.contains("RMPI_TOOLS: no tool is called \"male\"; there is mail."),
-        "{said}"
+        stderr.contains("RMPI_TOOLS: no tool is called \"male\"; there is mail."),
+        "{stderr}"
     );
     assert!(
-        said.contains("cannot load the tool /no/such.so: "),
-        "{said}"
+        stderr.contains("cannot load the tool /no/such.so: "),
+        "{stderr}"
     );
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(printed, "mail 1 before 1\nmail 1 after\n5.0\n");
 }
 
 #[test]
-fn a_value_that_a_tool_returns_is_the_programs() {
+fn the_program_gets_the_value_that_a_tool_returns() {
     let folder = scratch("qmpi-value");
     let text = "#include <mpi.h>\n#include <stdio.h>\n\
                 int main(void) { printf(\"%g %d\\n\", MPI_Wtime(), MPI_Wtick() < 1); return 0; }\n";
@@ -234,7 +236,7 @@ fn a_value_that_a_tool_returns_is_the_programs() {
     assert_eq!(stacked, "42 1\n");
 }
 
-/// Prints the function that contains the calling address, by `dladdr`.
+/// A tool that prints the function that contains the calling address, which it finds with `dladdr`.
 const ADDRESS_TOOL: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -275,28 +277,25 @@ const PMPI_TOOL: &str = "#include <mpi.h>\n\
 
 // QMPI-017.
 #[test]
-fn qmpi_012_017_the_calling_address_is_the_programs_or_that_of_the_tool_above() {
+fn qmpi_012_017_the_calling_address_is_in_the_program_or_the_pmpi_tool_above() {
     let folder = scratch("qmpi-address");
-    let text = ASKS
+    let text = PRINT_VERSION
         .replace(
             "int main(void)",
-            "__attribute__((noinline)) void asks_the_version(int *major, int *minor)",
+            "__attribute__((noinline)) void query_version(int *major, int *minor)",
         )
         .replace("    int major = 0, minor = 0;\n", "")
         .replace("(&major, &minor)", "(major, minor)")
         .replace(
             "major, minor);\n    return 0;\n}",
             "*major, *minor);\n}\n\
-                 int main(void) { int a, b; asks_the_version(&a, &b); return 0; }",
+                 int main(void) { int a, b; query_version(&a, &b); return 0; }",
         );
     let program = compile(&folder, "program", &text, &["-rdynamic"]);
     let tool_path = tool(&folder, "where", ADDRESS_TOOL);
     let list = format!("{0}:{0}", tool_path.display());
     let text = succeed(Command::new(&program).env("RMPI_TOOLS", &list));
-    assert_eq!(
-        text,
-        "1 from asks_the_version\n2 from asks_the_version\n5.0\n"
-    );
+    assert_eq!(text, "1 from query_version\n2 from query_version\n5.0\n");
     let above = compile(&folder, "above.so", PMPI_TOOL, &["-shared", "-fPIC"]);
     let text = succeed(
         Command::new(&program)
@@ -310,19 +309,19 @@ fn qmpi_012_017_the_calling_address_is_the_programs_or_that_of_the_tool_above() 
 }
 
 #[test]
-fn a_tool_in_the_program_works_with_both_libraries() {
+fn a_qmpi_tool_linked_into_the_program_works_with_both_libraries() {
     let folder = scratch("qmpi-linked");
     let define = "-DNAME=\"mail\"";
     let file = source(&folder, "tool.c", MAIL_TOOL);
     let file = file.to_str().unwrap();
     for flags in [vec![define, file], vec![define, file, "-static-mpi"]] {
-        let program = compile(&folder, "program", ASKS, &flags);
+        let program = compile(&folder, "program", PRINT_VERSION, &flags);
         let text = succeed(Command::new(&program).env("RMPI_TOOLS", "mail"));
         assert_eq!(text, "mail 1 before 1\nmail 1 after\n5.0\n", "{flags:?}");
     }
 }
 
-/// Calls with wrong arguments; prints unexpected results.
+/// A tool that calls the interface with wrong arguments and prints unexpected results.
 const WRONG: &str = r#"
 #include <qmpi.h>
 #include <stdio.h>
@@ -384,7 +383,7 @@ int main(void)
 "#;
 
 #[test]
-fn what_tools_do_wrong_is_answered_with_a_class() {
+fn invalid_qmpi_calls_return_their_error_class() {
     let folder = scratch("qmpi-wrong");
     let program = compile(&folder, "program", WRONG, &[]);
     let text = succeed(Command::new(program).env("RMPI_TOOLS", "wrong"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpicc`, `rmpicxx`, the pkg-config file and CMake's FindMPI, with real compilers.
+//! Tests of `rmpicc`, `rmpicxx`, the pkg-config file and CMake's FindMPI, with real compilers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -23,7 +23,7 @@ fn wrapper(name: &str) -> Command {
 }
 
 #[test]
-fn each_name_compiles_its_language_to_a_program_that_runs_by_itself() {
+fn each_wrapper_compiles_a_program_that_runs() {
     let folder = scratch("names");
     for (names, file, text) in [
         (&["rmpicc", "mpicc"][..], "a.c", C),
@@ -44,7 +44,7 @@ fn each_name_compiles_its_language_to_a_program_that_runs_by_itself() {
 }
 
 #[test]
-fn programs_get_a_runpath_which_the_environment_overrides_and_no_rpath() {
+fn programs_get_a_runpath_and_no_rpath() {
     let folder = scratch("runpath");
     let program = folder.join("program");
     succeed(
@@ -64,7 +64,7 @@ fn programs_get_a_runpath_which_the_environment_overrides_and_no_rpath() {
 }
 
 #[test]
-fn compiling_alone_links_nothing_and_an_object_links_later() {
+fn compile_only_does_not_link_and_the_object_links_later() {
     let folder = scratch("steps");
     let (object, program) = (folder.join("a.o"), folder.join("a"));
     succeed(
@@ -80,7 +80,7 @@ fn compiling_alone_links_nothing_and_an_object_links_later() {
 }
 
 #[test]
-fn the_compilers_code_and_words_come_back_as_they_are() {
+fn compiler_exit_code_and_output_are_passed_through() {
     let folder = scratch("codes");
     let bad = run(wrapper("rmpicc").arg("-c").arg(source(
         &folder,
@@ -126,15 +126,15 @@ fn every_argument_reaches_the_compiler_unchanged() {
 }
 
 #[test]
-fn a_missing_compiler_and_the_wrapper_itself_are_refused_in_words() {
+fn missing_compiler_and_wrapper_as_its_own_compiler_are_errors() {
     let missing = run(wrapper("rmpicc")
         .env("RMPI_CC", "no-such-compiler")
         .arg("a.c"));
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert_eq!(missing.status.code(), Some(127), "{said}");
+    let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(127), "{stderr}");
     assert!(
-        said.contains("there is no C compiler `no-such-compiler`") && said.contains("RMPI_CC"),
-        "{said}"
+        stderr.contains("there is no C compiler `no-such-compiler`") && stderr.contains("RMPI_CC"),
+        "{stderr}"
     );
     let own = prefix().join("bin/mpicc");
     let itself = run(wrapper("rmpicc").env("RMPI_CC", own).arg("a.c"));
@@ -142,7 +142,7 @@ fn a_missing_compiler_and_the_wrapper_itself_are_refused_in_words() {
 }
 
 #[test]
-fn a_compiler_may_be_named_by_option() {
+fn the_cc_option_selects_the_compiler() {
     let folder = scratch("option");
     let compiler = fake_compiler(&folder, "echo chosen");
     let option = format!("-cc={}", compiler.display());
@@ -157,7 +157,7 @@ fn a_compiler_may_be_named_by_option() {
 }
 
 #[test]
-fn the_tree_may_be_moved_and_reached_through_a_link() {
+fn a_moved_tree_works_through_a_symlink() {
     let folder = scratch("moved place");
     let moved = folder.join("rmpi");
     succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&moved));
@@ -176,7 +176,7 @@ fn the_tree_may_be_moved_and_reached_through_a_link() {
 }
 
 #[test]
-fn a_wrapper_outside_of_an_installed_tree_says_so() {
+fn a_wrapper_outside_an_installed_tree_is_an_error() {
     let folder = scratch("lost/bin");
     fs::copy(prefix().join("bin/rmpicc"), folder.join("rmpicc")).unwrap();
     let lost = run(Command::new(folder.join("rmpicc")).arg("a.c"));
@@ -187,21 +187,21 @@ fn a_wrapper_outside_of_an_installed_tree_says_so() {
 }
 
 #[test]
-fn pkg_config_finds_the_tree_from_its_own_place() {
+fn pkg_config_flags_point_at_the_installed_tree() {
     let folder = scratch("pkgconfig");
-    let ask = |name: &str| {
+    let flags_of = |name: &str| {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
         succeed(command.args(["--cflags", "--libs", name]))
     };
-    assert_eq!(ask("rmpi"), ask("mpi"));
+    assert_eq!(flags_of("rmpi"), flags_of("mpi"));
     let program = folder.join("program");
     let mut compile = Command::new("cc");
     compile
         .arg("-o")
         .arg(&program)
         .arg(source(&folder, "a.c", C))
-        .args(ask("rmpi").split_whitespace());
+        .args(flags_of("rmpi").split_whitespace());
     succeed(&mut compile);
     assert_eq!(succeed(&mut Command::new(&program)), "5.0\n");
 }
@@ -213,13 +213,13 @@ const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(probe C CXX)\
     add_executable(in_cxx a.cc)\ntarget_link_libraries(in_cxx MPI::MPI_CXX)\n";
 
 #[test]
-fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
+fn cmake_findmpi_finds_the_wrappers_and_its_targets_run() {
     let folder = scratch("cmake");
     source(&folder, "CMakeLists.txt", CMAKE);
     source(&folder, "a.c", C);
     source(&folder, "a.cc", CXX);
     let build = folder.join("build");
-    // FindMPI searches beside the first mpiexec in PATH, which is not part of the library.
+    // FindMPI searches in the folder of the first mpiexec in PATH. The installed library has no mpiexec.
     let ours = folder.join("rmpi");
     succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&ours));
     symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
@@ -234,8 +234,8 @@ fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
             .env_remove("CXX");
         command
     };
-    let said = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
-    assert!(said.contains("versions: 5.0 5.0"), "{said}");
+    let stdout = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
+    assert!(stdout.contains("versions: 5.0 5.0"), "{stdout}");
     let cache = fs::read_to_string(build.join("CMakeCache.txt")).unwrap();
     let ours = ours.to_str().unwrap();
     for line in cache.lines().filter(|line| {
@@ -253,7 +253,8 @@ fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
     }
 }
 
-/// As the Makefiles of the Intel MPI Benchmarks and others do: some options are for compilers whose names they know.
+/// A Makefile like that of the Intel MPI Benchmarks and others: it adds an option only for the compiler names in its
+/// list.
 const MAKEFILE: &str = "ifneq (,$(filter mpicc mpicxx,$(notdir $(CC))))
 override CFLAGS += -fopenmp
 endif
@@ -276,7 +277,7 @@ const THREADS: &str = "#include <mpi.h>\n#include <omp.h>\n#include <stdio.h>\ni
     MPI_Finalize();\n    return 0;\n}\n";
 
 #[test]
-fn makefiles_that_know_wrappers_by_name_know_ours_by_these() {
+fn makefiles_that_detect_mpicc_by_name_add_openmp() {
     let folder = scratch("wrapper-makefile");
     source(&folder, "Makefile", MAKEFILE);
     source(&folder, "threads.c", THREADS);
@@ -293,8 +294,8 @@ fn makefiles_that_know_wrappers_by_name_know_ours_by_these() {
     let threads = ["3 threads\n", "3 threads\n"];
     assert_eq!(make(["mpicc", "mpicxx"], &[]), threads);
     // With rmpi's names the option must be given, as documented in docs/build.md.
-    let said = ["CFLAGS=-fopenmp", "CXXFLAGS=-fopenmp"];
-    assert_eq!(make(["rmpicc", "rmpicxx"], &said), threads);
+    let flags = ["CFLAGS=-fopenmp", "CXXFLAGS=-fopenmp"];
+    assert_eq!(make(["rmpicc", "rmpicxx"], &flags), threads);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message as one-sided writes: one, or, if either end has large blocks, one for each segment that is contiguous on
-//! both sides.
+//! Sends a message by one-sided writes: by a single write or, if either end has large blocks, by one write for each
+//! segment that is contiguous at both ends.
 //!
-//! Writes may be repeated when a path breaks, so the receiver must not be notified of the last one before all others
-//! have completed: the last write is posted alone.
+//! Writes may be repeated when a path breaks, so the receiver must be notified only after all of them have completed.
+//! If the last write notifies the receiver, it is posted after all others have completed.
 
 use crate::handle::{ChannelEnd, ChannelPhase};
 use crate::layout::{CopySegment, RemoteBlocks, StridedBlocks, segments};
@@ -18,16 +18,16 @@ pub(crate) struct WriteTarget {
     /// The memory of the gate.
     pub(crate) key: RemoteKey,
     pub(crate) bytes: u64,
-    /// It is a staging buffer of the receiver.
+    /// Whether the memory of the gate is a staging buffer of the receiver.
     pub(crate) is_staging: bool,
-    /// Owner of the block layout to write to instead.
+    /// Handle of the receive in the receiving process, if the message is written to its blocks instead.
     pub(crate) layout: Option<u32>,
-    /// Token for the immediate data, if the receive has no gate line.
+    /// Token for the immediate data of the last write. `None`: a gate line completes the receive.
     pub(crate) token: Option<u32>,
 }
 
 impl Channels {
-    /// Begins to write a message. `false`: the transport has no room for the next write.
+    /// Begins to write a message. `false`: `progress` must continue the send.
     pub(crate) fn begin_chain(
         &mut self,
         fabric: &mut Fabric,
@@ -46,8 +46,8 @@ impl Channels {
         self.chain(fabric, index, 0)
     }
 
-    /// Continues after the first `gone` bytes. `false`: to be continued by `progress`.
-    pub(crate) fn chain(&mut self, fabric: &mut Fabric, index: u32, gone: usize) -> bool {
+    /// Posts the writes after the first `posted_bytes` bytes. `false`: `progress` must continue the send.
+    pub(crate) fn chain(&mut self, fabric: &mut Fabric, index: u32, posted_bytes: usize) -> bool {
         let handle = self.handles.at_mut(index);
         let layouts = &self.classes[handle.class as usize].out.layouts;
         let Some(target) = handle.target else {
@@ -66,17 +66,17 @@ impl Channels {
                 .is_ok()
         };
         let before = handle.outstanding;
-        let end = handle.post_segments(&target, blocks.unwrap_or(&whole), gone, &mut post);
+        let end = handle.post_segments(&target, blocks.unwrap_or(&whole), posted_bytes, &mut post);
         self.counters
             .writes
             .add(u64::from(handle.outstanding - before));
         match end {
             PostedWrites::All => handle.phase = ChannelPhase::Writing,
-            PostedWrites::NoRoom(gone) | PostedWrites::Waits(gone) => {
-                handle.phase = ChannelPhase::Chained(gone)
+            PostedWrites::NoRoom(posted_bytes) | PostedWrites::Waits(posted_bytes) => {
+                handle.phase = ChannelPhase::Chained(posted_bytes)
             }
             PostedWrites::Lost => {
-                // The layout was withdrawn.
+                // The receiver has withdrawn the layout.
                 handle.has_failed = true;
                 handle.phase = ChannelPhase::Writing;
                 if handle.outstanding == 0 {
@@ -88,7 +88,7 @@ impl Channels {
         !matches!(end, PostedWrites::NoRoom(_))
     }
 
-    /// Sends the message in frames.
+    /// Begins to send the message in frames: they are posted by `stream`.
     pub(crate) fn begin_stream(&mut self, index: u32) {
         let handle = self.handles.at_mut(index);
         if handle.staging.is_some() {
@@ -99,7 +99,7 @@ impl Channels {
         handle.phase = ChannelPhase::Streaming(0);
     }
 
-    /// Handles the completion of a write. A message that could not be written is sent in frames.
+    /// Handles the completion of a write. If a write of a message has failed, the message is sent in frames.
     pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
@@ -127,8 +127,8 @@ impl Channels {
                 self.begin_stream(index);
                 self.await_turn(index);
             }
-            ChannelPhase::Chained(gone) => {
-                if !self.pending.contains(&index) && !self.chain(fabric, index, gone) {
+            ChannelPhase::Chained(posted_bytes) => {
+                if !self.pending.contains(&index) && !self.chain(fabric, index, posted_bytes) {
                     self.await_turn(index);
                 }
             }
@@ -143,7 +143,7 @@ impl Channels {
         }
     }
 
-    /// Queues it for `progress`.
+    /// Queues a send for `progress`, unless it is queued already.
     fn await_turn(&mut self, index: u32) {
         if !self.pending.contains(&index) {
             self.pending.push(index);
@@ -152,7 +152,7 @@ impl Channels {
 }
 
 impl WriteTarget {
-    /// The memory of the gate, as blocks.
+    /// The memory of the gate, as a piece with one block.
     fn place(&self) -> RemoteBlocks {
         RemoteBlocks {
             owner: 0,
@@ -163,23 +163,24 @@ impl WriteTarget {
     }
 }
 
-/// How far the writes of a message were posted.
+/// How far the writes of a message were posted. A value contains the number of bytes posted so far.
 enum PostedWrites {
     All,
-    /// There is no room for the next write, or it waits for others to complete.
+    /// There is no room for the next write.
     NoRoom(usize),
+    /// The next write waits until others have completed.
     Waits(usize),
-    /// The rest has no destination.
+    /// The rest of the message has no destination.
     Lost,
 }
 
 impl ChannelEnd {
-    /// Posts writes after the first `gone` bytes, as many as possible.
+    /// Posts the writes after the first `posted_bytes` bytes, as many as possible.
     fn post_segments(
         &mut self,
         target: &WriteTarget,
         to: &[RemoteBlocks],
-        mut gone: usize,
+        mut posted_bytes: usize,
         post: &mut impl FnMut(Lease, (RemoteKey, u64), Option<u32>) -> bool,
     ) -> PostedWrites {
         let bytes = self.memory.bytes();
@@ -189,7 +190,8 @@ impl ChannelEnd {
             0
         };
         if bytes == 0 {
-            // An empty message is written too: the receiver must also know that the staging buffer has no new bytes.
+            // An empty message is written too: the write notifies the receiver, and `direct` also reports that the
+            // staging buffer has no new bytes.
             let token = target.token.map(|token| token | direct);
             let posted = post(self.span.lease(0), (target.key, 0), token);
             self.outstanding += u32::from(posted);
@@ -205,46 +207,46 @@ impl ChannelEnd {
             true => (&stretch, &one),
             false => (self.memory.pieces(), &self.locals),
         };
-        let segments = segments(from, to, gone, bytes);
+        let segments = segments(from, to, posted_bytes, bytes);
         for CopySegment {
             from: out,
             to: into,
             bytes: part,
         } in segments
         {
-            let is_last = gone + part == bytes;
+            let is_last = posted_bytes + part == bytes;
             let must_wait = is_last && target.token.is_some() && self.outstanding > 0;
             if must_wait || self.outstanding == OUTSTANDING_WRITES_MAX {
-                return PostedWrites::Waits(gone);
+                return PostedWrites::Waits(posted_bytes);
             }
             let lease = from[out.piece].lease(out, part);
             let lease = lease.with_key(locals[out.piece]);
             let token = target.token.filter(|_| is_last).map(|token| token | direct);
             let place = (to[into.piece].key, into.offset as u64);
             if !post(lease, place, token) {
-                return PostedWrites::NoRoom(gone);
+                return PostedWrites::NoRoom(posted_bytes);
             }
             self.outstanding += 1;
-            gone += part;
+            posted_bytes += part;
         }
-        match gone == bytes {
+        match posted_bytes == bytes {
             true => PostedWrites::All,
             false => PostedWrites::Lost,
         }
     }
 
-    /// Whether its message is written from a staging buffer.
+    /// Whether the message is written from a staging buffer.
     fn is_packed(&self) -> bool {
         self.staging.is_some() && self.locals.is_empty()
     }
 
-    /// Whether the message was written without any staging buffer.
+    /// Whether the message is written without a staging buffer on either side.
     fn is_direct(&self) -> bool {
         let reaches = |target: WriteTarget| target.layout.is_some() || !target.is_staging;
         !self.is_packed() && self.target.is_some_and(reaches)
     }
 
-    /// Largest number of outstanding writes of its message.
+    /// Largest number of outstanding writes of the message.
     pub(crate) fn outstanding_max(&self) -> usize {
         match self.memory.bytes() > CHAINED_BLOCK {
             true => OUTSTANDING_WRITES_MAX as usize,
@@ -259,7 +261,7 @@ impl ChannelEnd {
         }
     }
 
-    /// Completes the message on its gate line, if it has one.
+    /// Completes the receive on its gate line, if the message is sent through one.
     fn publish_written(&mut self) {
         let (Some(word), Some(target)) = (self.word.take(), self.target) else {
             return;
@@ -278,7 +280,7 @@ pub(crate) fn work_of(index: u32) -> WorkId {
     OWNER.work(index.into())
 }
 
-/// Smallest block that is written on its own: for smaller ones a write costs more than a copy.
+/// Smallest block, in bytes, that is written on its own: for a smaller block, a write costs more than a copy.
 pub(crate) const CHAINED_BLOCK: usize = 16 * 1024;
 /// Largest number of outstanding writes of one message.
 const OUTSTANDING_WRITES_MAX: u32 = 16;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Revocable gates: a receiver that has opened one may revoke it, as long as the sender has not claimed it.
+//! Revocable gates: the receiver may revoke an open gate, as long as the sender has not claimed it.
 //!
 //! A gate of a [channel](crate) stays open until a message arrives. If another receive may take that message, or the
-//! receive may be cancelled, this gate is used instead: the sender claims it before it copies the first byte, and
-//! exactly one of claim and revocation succeeds. The callers number the messages and agree on which one a gate is for.
+//! receive may be cancelled, a revocable gate is used instead. The sender claims the gate before it copies the first
+//! byte, and exactly one of claim and revocation succeeds. The callers number the messages, and agree on the message
+//! that each gate is for.
 //!
-//! Each pair of [`Inlet`] and [`Outlet`] has one gate line, which contains numbers and a memory key only. A key written
-//! by a peer is checked against that peer's own memory: an invalid one can corrupt that memory, and nothing else.
+//! Each pair of [`Inlet`] and [`Outlet`] has one gate line, which contains only numbers and a memory key. A key that a
+//! peer has written is checked against the memory of that peer: an invalid key can corrupt only that memory.
 
 use crate::line::{OwnLine, STAMPS_MAX, SpareLines, stamped};
 use crate::memory::MemorySpan;
 use ring::GateLine;
 use transport::{Fabric, Peer, RemoteKey};
 
-/// Identifies an inlet to its sender: the location of its gate line, and a stamp that no other pair has used there
-/// recently.
+/// Identifies an inlet to its sender: the location of the gate line, and a stamp that distinguishes the inlet from
+/// earlier users of that line.
 pub type InletName = [u64; 2];
 
 /// Unused gate lines of this process.
@@ -24,13 +25,14 @@ pub struct Inlets {
 }
 
 impl Inlets {
-    /// The receiving end. `None`: the peer is on another node, or there is no shared memory.
+    /// Makes the receiving end of a gate line for messages of `peer`. `None`: the peer is on another node, or there is
+    /// no shared memory.
     pub fn make(&mut self, fabric: &mut Fabric, peer: Peer) -> Option<Inlet> {
         let line = fabric.is_near(peer).then(|| self.lines.take(fabric))??;
         Some(Inlet { line })
     }
 
-    /// Returns an inlet that is no longer used: its gate is closed, and no copy through it is running.
+    /// Returns an inlet that is no longer used. Its gate must be closed, and no copy through it may be running.
     pub fn give_back(&mut self, inlet: Inlet) {
         self.lines.give_back(inlet.line);
     }
@@ -43,14 +45,14 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Its name, to be sent to the sender.
+    /// The name of this inlet, to be sent to the sender.
     #[must_use]
     pub fn name(&self) -> InletName {
         let name = self.line.to_name();
         [name.place, u64::from(name.stamp)]
     }
 
-    /// Opens the gate: the message of `number` may be written to `place`. Wakes the peer if it sleeps.
+    /// Opens the gate: message `number` may be written to `place`. Wakes the peer if it sleeps.
     #[inline]
     pub fn open(&self, fabric: &mut Fabric, peer: Peer, number: u64, place: ReceiveRegion) {
         let (line, word) = self.line.word(number);
@@ -58,14 +60,15 @@ impl Inlet {
         fabric.nudge(peer);
     }
 
-    /// Revokes the gate. `false`: the sender has claimed it; [`written`](Self::written) reports its completion.
+    /// Revokes the gate of message `number`. `false`: the sender has claimed it; [`written`](Self::written) reports the
+    /// completion of the message.
     #[must_use]
     pub fn revoke(&self, number: u64) -> bool {
         let (line, word) = self.line.word(number);
         line.revoke(word)
     }
 
-    /// The number of bytes written, once the message is complete.
+    /// The number of bytes of message `number`; `None` as long as it is not complete.
     #[inline(always)]
     #[must_use]
     pub fn written(&self, number: u64) -> Option<u64> {
@@ -75,12 +78,12 @@ impl Inlet {
     }
 }
 
-/// The memory of a receive, as the sending peer accesses it.
+/// The memory of a receive, as a key for the sending peer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveRegion(RemoteKey);
 
 impl ReceiveRegion {
-    /// Exports memory of this process. `None`: the peer cannot write there.
+    /// Exports memory of this process. `None`: the peer cannot write to it directly.
     pub fn new(fabric: &mut Fabric, peer: Peer, address: u64, bytes: u64) -> Option<Self> {
         let is_reached = bytes == 0 || fabric.reaches_directly(peer, address, bytes);
         is_reached.then(|| Self(fabric.export(peer, address, bytes)))
@@ -96,7 +99,7 @@ pub struct Outlet {
     known: (RemoteKey, Option<MemorySpan>),
 }
 
-/// Outcome of sending through a gate.
+/// Outcome of an attempt to send through a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// The message is in the receive's memory.
@@ -108,7 +111,8 @@ pub enum ClaimOutcome {
 }
 
 impl Outlet {
-    /// The sending end for an inlet. `None`: the name is invalid, or its memory is not mapped here.
+    /// Makes the sending end for an inlet. `None`: the name is invalid, or the memory of the gate line is not mapped
+    /// here.
     pub fn find(fabric: &mut Fabric, peer: Peer, [place, stamp]: InletName) -> Option<Self> {
         let stamp = u32::try_from(stamp).ok()?;
         let line = fabric.line_of(peer, place)?;
@@ -119,14 +123,14 @@ impl Outlet {
         })
     }
 
-    /// Whether the gate is open for the message of `number`.
+    /// Whether the gate is open for message `number`.
     #[inline(always)]
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
         self.line.is_open(stamped(self.stamp, number))
     }
 
-    /// Sends the message of `number`, if the gate is open for it, and wakes the receiver if it sleeps.
+    /// Sends message `number` if the gate is open for it. Wakes the receiver if it sleeps.
     #[inline]
     pub fn pass(
         &mut self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queues of one class of a pair of ranks: starts, open gates and buffered messages, by start numbers. Only eager
+//! The queues of one class of a pair of ranks: starts, open gates and buffered messages, by start number. Only eager
 //! messages are copied here.
 
 use std::collections::VecDeque;
@@ -14,17 +14,18 @@ use transport::Peer;
 pub(crate) struct ChannelClass {
     pub(crate) peer: Peer,
     pub(crate) name: StartQueueName,
-    /// Whether an end of this process was declared for it.
+    /// Whether this process has declared an end in this class.
     pub(crate) is_declared: bool,
-    /// The peer is lost.
+    /// Whether the peer is lost.
     pub(crate) is_dead: bool,
-    /// The peer has left: the numbers of sends and receives it has started.
+    /// The numbers of sends and receives that the peer had started when it left the context; `None`: it has not left.
     pub(crate) left: Option<Started>,
-    /// A QUERY was sent to the peer.
+    /// Whether a QUERY was sent to the peer.
     pub(crate) has_queried: bool,
-    /// Sizes of an eager message that was complete here and is too long for its receive; not reported yet.
+    /// Sizes of an eager message that is too long for its receive, and whose send was collected before that was known;
+    /// the next collected send reports it.
     pub(crate) refused: Option<SizeMismatch>,
-    /// Its handles.
+    /// Indices of its ends.
     pub(crate) handles: Vec<u32>,
     pub(crate) out: SendSide,
     pub(crate) into: ReceiveSide,
@@ -37,7 +38,7 @@ pub(crate) struct Started {
     pub(crate) receives: u64,
 }
 
-/// Sizes of a message and of its receive, which is too short, in bytes.
+/// Sizes in bytes of a message and of its receive, which is too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeMismatch {
     pub(crate) message: u64,
@@ -49,16 +50,16 @@ pub(crate) struct SizeMismatch {
 pub(crate) struct SendSide {
     /// Number of sends started, which is the number of the next one.
     pub(crate) started: u64,
-    /// Receives of the peer that are known to have been started.
+    /// Number of receives that the peer is known to have started.
     pub(crate) receives_known: u64,
-    /// Lower bound of the next gate's number.
+    /// Lower bound of the start number of the next gate that arrives.
     next_gate: u64,
     gates: VecDeque<(u64, ReceiveGate)>,
     /// Gate lines of the peer's receives.
     lines: Vec<BoundLine>,
-    /// Block layouts of those that are not contiguous.
+    /// Block layouts of the peer's receives that are not contiguous.
     pub(crate) layouts: Layouts,
-    /// The transport has been given the number of slots to expect.
+    /// Whether the transport was given the number of locations to expect.
     is_expected: bool,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct SendSide {
 pub(crate) enum GateDisposition {
     /// Kept until its send starts.
     Kept,
-    /// Its send has started, and does not wait for it.
+    /// Dropped: its send has started and does not wait for it.
     Started,
     /// Invalid.
     Refused,
@@ -76,15 +77,16 @@ pub(crate) enum GateDisposition {
 /// The receiving direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveSide {
-    /// Receives started (or opened); the number of the next one.
+    /// Number of receives started, which is the number of the next one.
     pub(crate) started: u64,
-    /// Number of them that was reported to the peer.
+    /// Number of started receives that was last reported to the peer.
     reported: u64,
-    /// Numbers of the waiting receives, with their handles.
+    /// Start numbers and handles of the receives that wait for their messages.
     open: Vec<(u64, u32)>,
-    /// Receives that have gate lines.
+    /// Number of receives that have gate lines.
     pub(crate) lines: usize,
-    /// Messages that arrived before their receive was started, by the low bits of their number, and their bytes.
+    /// Messages that arrived before their receive was started, at the index given by the low bits of their number.
+    /// `bytes` has their contents.
     kept: Box<[Option<KeptMessage>]>,
     bytes: Box<[u8]>,
 }
@@ -114,7 +116,7 @@ impl ChannelClass {
 }
 
 impl SendSide {
-    /// Reserves memory for the gates of as many receives as there are sends.
+    /// Reserves memory for `handles` gates, and for gate lines and layouts.
     pub(crate) fn prepare(&mut self, handles: usize) {
         let gates = handles.max(USUAL_GATES);
         self.gates.reserve(gates.saturating_sub(self.gates.len()));
@@ -123,25 +125,26 @@ impl SendSide {
         self.layouts.prepare();
     }
 
-    /// Largest number of the peer's places that lines and layouts name; 0 from the second call on.
+    /// Largest number of locations in the peer's memory that gate lines and layouts name; 0 from the second call on.
     pub(crate) fn expect_places(&mut self) -> usize {
         let is_first = !std::mem::replace(&mut self.is_expected, true);
         if is_first { PLACES_MAX } else { 0 }
     }
 
-    /// Takes the next number.
+    /// Takes the next start number.
     #[inline(always)]
     pub(crate) fn start(&mut self) -> u64 {
         self.started += 1;
         self.started - 1
     }
 
-    /// Whether a message may be sent eagerly: the peer has a buffer for it.
+    /// Whether message `number` may be sent eagerly: the peer has a buffer for it.
     pub(crate) fn has_credit(&self, number: u64) -> bool {
         number < self.receives_known + WINDOW as u64
     }
 
-    /// The peer has started this many receives. `false`: more than is possible.
+    /// Records that the peer has started this many receives. `false`: the number is invalid, because fewer sends were
+    /// started here.
     pub(crate) fn note_receives(&mut self, started: u64) -> bool {
         let plausible = started <= self.started;
         if plausible {
@@ -155,7 +158,7 @@ impl SendSide {
         self.next_gate
     }
 
-    /// Handles a gate. `is_waiting`: whether the started send of this number waits for it.
+    /// Handles a gate. `is_waiting` returns whether the send of this number, which was started, waits for the gate.
     pub(crate) fn take_gate(
         &mut self,
         number: u64,
@@ -175,7 +178,7 @@ impl SendSide {
         GateDisposition::Kept
     }
 
-    /// Binds a gate line, replacing an older one at this place. `false`: there are too many.
+    /// Binds a gate line. It replaces an older one at this location. `false`: too many lines are bound.
     pub(crate) fn bind(&mut self, bound: BoundLine, place: u64) -> bool {
         self.forget(place);
         let fits = self.lines.len() < LINES_MAX;
@@ -190,12 +193,13 @@ impl SendSide {
         self.lines.retain(|bound| !bound.is_at(place));
     }
 
-    /// A bound line by its index.
+    /// The bound line at an index.
     pub(crate) fn bound(&self, at: usize) -> Option<&BoundLine> {
         self.lines.get(at)
     }
 
-    /// The line that is open for a number, with its index; `hint` is the index to try first.
+    /// The gate line that is open for send `number`, with its index and the word that completes the message. `hint` is
+    /// the index to try first.
     #[inline(always)]
     pub(crate) fn open_line(
         &self,
@@ -218,12 +222,12 @@ impl SendSide {
             .next()
     }
 
-    /// Whether any receive of the peer is known.
+    /// Whether the peer is known to have started a receive.
     pub(crate) fn has_known_receives(&self) -> bool {
         self.next_gate > 0 || self.receives_known > 0
     }
 
-    /// The gate of a number.
+    /// The recorded gate of start `number`.
     pub(crate) fn gate(&self, number: u64) -> Option<ReceiveGate> {
         self.gates
             .iter()
@@ -231,7 +235,7 @@ impl SendSide {
             .map(|(_, gate)| *gate)
     }
 
-    /// Removes the gate of a number: its send has used it.
+    /// Removes the gate of start `number`, which its send has used.
     pub(crate) fn pass(&mut self, number: u64) {
         if let Some(at) = self.gates.iter().position(|(of, _)| *of == number) {
             self.gates.remove(at);
@@ -240,7 +244,7 @@ impl SendSide {
 }
 
 impl ReceiveSide {
-    /// Reserves memory for eager messages, and for the waiting receives of `handles` handles.
+    /// Reserves memory for eager messages, and for `handles` waiting receives.
     pub(crate) fn prepare(&mut self, handles: usize) {
         self.open.reserve(handles.saturating_sub(self.open.len()));
         if self.kept.is_empty() {
@@ -249,7 +253,7 @@ impl ReceiveSide {
         }
     }
 
-    /// Takes the next number.
+    /// Takes the next start number.
     #[inline(always)]
     pub(crate) fn start(&mut self) -> u64 {
         self.started += 1;
@@ -261,7 +265,7 @@ impl ReceiveSide {
         self.open.push((number, handle));
     }
 
-    /// The handle of the receive that waits for a number.
+    /// The handle of the waiting receive with this start number.
     pub(crate) fn waiting(&self, number: u64) -> Option<u32> {
         self.open
             .iter()
@@ -276,12 +280,12 @@ impl ReceiveSide {
         }
     }
 
-    /// A gate reports this many receives to the peer.
+    /// Records that a gate has reported this many receives to the peer.
     pub(crate) fn mark_reported(&mut self, started: u64) {
         self.reported = self.reported.max(started);
     }
 
-    /// The number of receives to report to the peer now, if no gate has reported enough of them.
+    /// The number of started receives, to be reported to the peer now. `None`: the last report was recent enough.
     pub(crate) fn take_unreported(&mut self) -> Option<u64> {
         let due = self.started - self.reported >= WINDOW as u64 / 2;
         if due {
@@ -290,7 +294,8 @@ impl ReceiveSide {
         due.then_some(self.started)
     }
 
-    /// A buffer for a message whose receive was not started; `None` if there is none.
+    /// A buffer for message `number`, whose receive was not started. `None`: the number is out of range or taken, or
+    /// the message is too long.
     pub(crate) fn keep(&mut self, number: u64, bytes: usize) -> Option<&mut [u8]> {
         let early = number.checked_sub(self.started)? < WINDOW as u64;
         if !early || bytes > EAGER_BYTES {
@@ -303,7 +308,7 @@ impl ReceiveSide {
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 
-    /// Takes the buffered message of a number, if there is one.
+    /// Takes the buffered message `number`, if there is one.
     pub(crate) fn take_kept(&mut self, number: u64) -> Option<&mut [u8]> {
         let at = slot(number);
         let place = self.kept.get_mut(at)?;
@@ -316,14 +321,16 @@ fn slot(number: u64) -> usize {
     usize::try_from(number % WINDOW as u64).unwrap_or(0)
 }
 
-/// Largest message that is sent before its gate is known.
+/// Largest message, in bytes, that is sent before its gate is known.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// Number of them that a receiver buffers.
+/// Number of eager messages of one queue that a receiver buffers.
 pub(crate) const WINDOW: usize = 8;
-/// Gates for which a class reserves memory, and their largest number.
+/// Number of gates for which a class always reserves memory.
 const USUAL_GATES: usize = 32;
-/// A line and its memory, and the pieces of layouts.
+/// Largest number of locations in a peer's memory that a class uses: each gate line and its memory, and the pieces of
+/// layouts.
 const PLACES_MAX: usize = 2 * LINES_MAX + CLASS_PIECES_MAX;
+/// Largest number of recorded gates of a class.
 const GATES_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_wait_for_their_sends_or_find_them_gone() {
+    fn gates_are_kept_for_their_send_or_find_it_started() {
         let mut out = SendSide::default();
         assert_eq!(out.take_gate(0, gate(7), || false), GateDisposition::Kept);
         assert_eq!(out.start(), 0);
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_come_twice_or_from_far_are_refused_and_so_is_a_flood() {
+    fn repeated_distant_and_excess_gates_are_refused() {
         let mut out = SendSide::default();
         let mut take = |number| out.take_gate(number, gate(0), || false);
         assert_eq!(take(3), GateDisposition::Kept);
@@ -376,22 +383,19 @@ mod tests {
     }
 
     #[test]
-    fn credit_follows_the_receives_that_were_heard_of() {
+    fn credit_follows_the_reported_receives() {
         let mut out = SendSide::default();
         let window = WINDOW as u64;
         assert!(out.has_credit(window - 1) && !out.has_credit(window));
         for _ in 0..window {
             out.start();
         }
-        assert!(
-            !out.note_receives(window + 1),
-            "nobody receives what was not sent"
-        );
+        assert!(!out.note_receives(window + 1), "more receives than sends");
         assert!(out.note_receives(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
     }
 
     #[test]
-    fn what_comes_early_is_kept_once_and_within_the_window() {
+    fn early_messages_are_kept_once_within_the_window() {
         let mut into = ReceiveSide::default();
         into.keep(1, 3).unwrap().copy_from_slice(b"abc");
         assert!(into.keep(1, 3).is_none(), "twice");

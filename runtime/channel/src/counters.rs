@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of channels: written by their owner, read by any thread or signal handler.
+//! Counters of channels. Only the owner of the channels writes to them; any thread or signal handler may read them.
 
 use ring::Own64;
 
-/// Counters of channels.
+/// Values of the counters of channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounters {
     /// Bytes sent without a staging buffer on either side.
     pub direct_bytes: u64,
-    /// Bytes copied once more by this end: to or from a staging buffer.
+    /// Bytes that this process has copied in addition: to or from a staging buffer, or from the buffer of an eager
+    /// message.
     pub packed_bytes: u64,
     /// Bytes sent eagerly, before the gate was known.
     pub eager_bytes: u64,
-    /// One-sided writes posted.
+    /// One-sided writes posted, and messages copied through gate lines.
     pub writes: u64,
     /// Gates sent in frames.
     pub gates: u64,
     /// Allocations, including those of declarations.
     pub allocations: u64,
-    /// Bytes sent in frames, since the peer's memory cannot be written to.
+    /// Bytes sent in frames of kind STREAM instead of one-sided writes.
     pub streamed_bytes: u64,
     /// Invalid frames and immediates.
     pub refused: u64,
@@ -26,11 +27,11 @@ pub struct ChannelCounters {
     pub sends: u64,
     /// Collected starts of receives.
     pub receives: u64,
-    /// Starts of sends whose gate was not open.
+    /// Starts of sends whose gate was not known to be open.
     pub late_gates: u64,
 }
 
-/// The counters while they are updated.
+/// The counters that the owner of the channels updates.
 #[derive(Debug, Default)]
 pub struct LiveChannelCounters {
     pub(crate) direct_bytes: Own64,
@@ -47,7 +48,7 @@ pub struct LiveChannelCounters {
 }
 
 impl LiveChannelCounters {
-    /// The values now; different counters may be read at different instants.
+    /// The current values. They are read one after another, not at one instant.
     #[must_use]
     pub fn snapshot(&self) -> ChannelCounters {
         ChannelCounters {

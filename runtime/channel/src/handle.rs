@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends of channels, and the table of them.
+//! Channel ends, and the table of all ends of a process.
 
 use crate::chain::WriteTarget;
 use crate::class::SizeMismatch;
@@ -9,7 +9,7 @@ use crate::wire::HANDLES_MAX;
 use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId};
 use transport::{LocalKey, RemoteKey};
 
-/// One end of a channel. It has more than twenty fields, since a start reads all its state from here without further
+/// One end of a channel. It has more than twenty fields, because a start reads all its state from here without further
 /// look-ups.
 #[derive(Debug)]
 pub(crate) struct ChannelEnd {
@@ -24,18 +24,19 @@ pub(crate) struct ChannelEnd {
     pub(crate) line: Option<OwnLine>,
     /// Whether the last start of a receive opened its gate by the line.
     pub(crate) is_lined: bool,
-    /// A receive that was started before.
+    /// Whether a receive has opened a gate by a frame before.
     pub(crate) is_used: bool,
     /// Index of the peer's gate line that a send used last.
     pub(crate) hint: Option<usize>,
-    /// Completes the message on its gate line when the writes have completed.
+    /// The word that completes the message on its gate line, to be stored when all writes have completed.
     pub(crate) word: Option<ArrivalWord>,
     /// Key of a receive's memory, for the peer.
     pub(crate) key: Option<RemoteKey>,
     /// Local key of a send's memory.
     pub(crate) local: Option<LocalKey>,
-    /// Keys of a receive's blocks, for the peer, if it may write to them; and whether the layout was sent.
+    /// Keys of a receive's blocks, for the peer; empty if the peer must not write to the blocks.
     pub(crate) blocks: Box<[RemoteKey]>,
+    /// Whether the layout of these blocks was sent to the peer.
     pub(crate) is_layout_sent: bool,
     /// Local keys of a send's blocks, if they are written one by one.
     pub(crate) locals: Box<[Option<LocalKey>]>,
@@ -43,15 +44,15 @@ pub(crate) struct ChannelEnd {
     pub(crate) target: Option<WriteTarget>,
     /// Outstanding writes.
     pub(crate) outstanding: u32,
-    /// One of them has failed.
+    /// Whether a write of the current message has failed.
     pub(crate) has_failed: bool,
-    /// Number of its last start.
+    /// Number of the last start.
     pub(crate) number: u64,
     pub(crate) is_started: bool,
     pub(crate) phase: ChannelPhase,
     /// Outcome of the last start, until it is collected.
     pub(crate) end: Option<Result<(), ChannelError>>,
-    /// Sizes of a message that is too long, until it is collected.
+    /// Sizes of a message that is too long, until its outcome is collected.
     pub(crate) sizes: Option<SizeMismatch>,
     /// Failure of the message that was collected last.
     pub(crate) failed: Option<ChannelFailure>,
@@ -60,15 +61,15 @@ pub(crate) struct ChannelEnd {
 /// State of the current start of a channel end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelPhase {
-    /// Not started, or a waiting receive.
+    /// Not started, complete, or a receive that waits for its message.
     Idle,
-    /// A send that waits for its gate, or for room.
+    /// A send that waits for its gate or for room in the transport.
     Pending,
-    /// A send whose write, or last write, is outstanding.
+    /// A send all of whose writes are posted, and not all have completed.
     Writing,
-    /// A send in several writes, with the number of bytes posted.
+    /// A send by several writes, not all of which are posted; with the number of bytes posted.
     Chained(usize),
-    /// A message in frames, with the number of bytes sent or received.
+    /// A message in frames, with the number of bytes sent or received so far.
     Streaming(usize),
 }
 
@@ -102,7 +103,7 @@ impl ChannelEnd {
         }
     }
 
-    /// Marks it as started.
+    /// Marks the end as started.
     pub(crate) fn begin(&mut self) -> Result<(), ChannelError> {
         if self.is_started {
             return Err(ChannelError::Active);
@@ -111,7 +112,7 @@ impl ChannelEnd {
         Ok(())
     }
 
-    /// Takes over the state of a run of a list.
+    /// Sets the state that the end has after a run of a list.
     pub(crate) fn begin_run(&mut self, number: u64, is_started: bool) {
         self.number = number;
         self.is_started = is_started;
@@ -119,13 +120,13 @@ impl ChannelEnd {
         self.end = None;
     }
 
-    /// The sender's note about the last message, from the gate line.
+    /// The sender's note about the last message, if the gate line has one.
     pub(crate) fn noted(&self) -> Option<GateNote> {
         let line = self.line.as_ref().filter(|_| self.is_lined);
         line.and_then(|line| line.noted(self.number))
     }
 
-    /// Unpacks at most `staged` bytes of the staging buffer, if there is one; returns their number.
+    /// Unpacks at most `staged` bytes from the staging buffer, if there is one. Returns the number of bytes unpacked.
     pub(crate) fn unpack(&self, staged: usize) -> u64 {
         let Some(staging) = &self.staging else {
             return 0;
@@ -135,7 +136,7 @@ impl ChannelEnd {
         bytes as u64
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether the end is not started, or its message is complete.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         !self.is_started || self.end.is_some() || self.is_written()
@@ -148,7 +149,7 @@ impl ChannelEnd {
         line.is_some_and(|line| line.is_written(self.number))
     }
 
-    /// Whether it is a send that `progress` must continue.
+    /// Whether the end is a send that `progress` must continue.
     pub(crate) fn is_pending(&self) -> bool {
         self.direction == ChannelDirection::Send
             && matches!(
@@ -157,19 +158,20 @@ impl ChannelEnd {
             )
     }
 
-    /// Completes it.
+    /// Completes the current start.
     pub(crate) fn finish(&mut self, end: Result<(), ChannelError>) {
         self.phase = ChannelPhase::Idle;
         self.end = Some(end);
     }
 
-    /// Completes it: the message is too long.
+    /// Completes the current start with an error: the message is too long.
     pub(crate) fn finish_too_long(&mut self, sizes: SizeMismatch) {
         self.sizes = Some(sizes);
         self.finish(Err(ChannelError::SizesDiffer));
     }
 
-    /// Its peer is lost. Outstanding writes complete on their own.
+    /// Handles the loss of the peer: completes the current start with an error, unless its message is complete. A start
+    /// with outstanding writes completes after these have completed.
     pub(crate) fn lose(&mut self) {
         if matches!(self.phase, ChannelPhase::Chained(_)) && self.outstanding > 0 {
             self.phase = ChannelPhase::Writing;
@@ -181,7 +183,7 @@ impl ChannelEnd {
         }
     }
 
-    /// Takes the outcome; the end can be started again.
+    /// Takes the outcome. The end can then be started again.
     pub(crate) fn collect(&mut self) -> Result<(), ChannelError> {
         if !self.is_started {
             return Ok(());
@@ -215,7 +217,7 @@ impl ChannelEnds {
         self.slots.len() - self.free.len()
     }
 
-    /// Index of the next end to be added.
+    /// The index that the next added end will have.
     pub(crate) fn next_index(&self) -> u32 {
         let end = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         self.free.last().copied().unwrap_or(end)
@@ -230,7 +232,7 @@ impl ChannelEnds {
             });
         }
         let slot = &mut self.slots[index as usize];
-        // Never 0, so that no id is 0.
+        // The generation is never 0, so no id is 0.
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.handle = Some(handle);
         ChannelId(u64::from(index) | u64::from(slot.generation) << 32)
@@ -274,12 +276,12 @@ impl ChannelEnds {
         handle.as_mut().expect("our tables name handles that exist")
     }
 
-    /// The end at any index.
+    /// The end at an index, if there is one.
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut ChannelEnd> {
         self.slots.get_mut(index as usize)?.handle.as_mut()
     }
 
-    /// The index behind the last one.
+    /// The index behind that of the last end.
     pub(crate) fn end(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
@@ -290,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_never_zero_and_never_come_back() {
+    fn channel_ids_are_nonzero_and_never_reused() {
         let mut handles = ChannelEnds::default();
         let memory = || ChannelMemory::new([]).unwrap();
         let make = || ChannelEnd::new(ChannelDirection::Send, 0, memory());
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_started_once_and_its_end_is_taken_once() {
+    fn a_channel_end_starts_once_and_is_collected_once() {
         let mut handle = ChannelEnd::new(
             ChannelDirection::Receive,
             0,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Layouts of memory with gaps: blocks on both sides, their common contiguous segments, and a sender's record of its
-//! receivers' blocks.
+//! Layouts of memory with gaps: the blocks of both ends, the segments that are contiguous at both ends, and a sender's
+//! record of the blocks of its receivers.
 //!
-//! A message is the bytes of all blocks in order. The two ends may have different blocks; a segment ends where either
-//! side has a gap.
+//! A message is the bytes of all blocks in order. The two ends may have different blocks; a segment ends where a block
+//! of either end does.
 
 use crate::memory::MemorySpan;
 use transport::RemoteKey;
@@ -13,7 +13,7 @@ use transport::RemoteKey;
 pub(crate) struct StridedBlocks {
     pub(crate) block_bytes: usize,
     pub(crate) blocks: usize,
-    /// Distance from the start of one block to that of the next.
+    /// Distance in bytes from the start of one block to the start of the next; may be negative.
     pub(crate) stride: isize,
 }
 
@@ -27,7 +27,8 @@ impl StridedBlocks {
         }
     }
 
-    /// Length from the first byte of the lowest block to the last of the highest. `None`: it exceeds the address space.
+    /// Length in bytes from the first byte of the lowest block to the last byte of the highest. `None`: it exceeds the
+    /// address space.
     pub(crate) fn hull(self) -> Option<usize> {
         let gaps = self.stride.unsigned_abs().checked_mul(self.blocks - 1)?;
         gaps.checked_add(self.block_bytes)
@@ -67,7 +68,7 @@ struct BlockCursor {
     inside: usize,
 }
 
-/// Contiguous bytes within one block: index of the piece, offset from its lowest byte, length.
+/// Contiguous bytes within one block: index of the piece, offset in bytes from the lowest byte of the piece, length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
     pub(crate) piece: usize,
@@ -94,7 +95,7 @@ impl BlockCursor {
         }
     }
 
-    /// The rest of the block.
+    /// The rest of the block from the cursor on. `None`: the cursor is behind the last block.
     fn run(&self, pieces: &[impl Shaped]) -> Option<BlockRun> {
         let shape = pieces.get(self.piece)?.shape();
         Some(BlockRun {
@@ -104,7 +105,7 @@ impl BlockCursor {
         })
     }
 
-    /// Advances by bytes of the same block.
+    /// Advances by `bytes` bytes, which must not exceed the rest of the block.
     fn advance(&mut self, pieces: &[impl Shaped], bytes: usize) {
         let Some(shape) = pieces.get(self.piece).map(Shaped::shape) else {
             return;
@@ -121,7 +122,7 @@ impl BlockCursor {
     }
 }
 
-/// Bytes of a message that are contiguous on both sides.
+/// Bytes of a message that are contiguous at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopySegment {
     pub(crate) from: BlockRun,
@@ -129,7 +130,8 @@ pub(crate) struct CopySegment {
     pub(crate) bytes: usize,
 }
 
-/// All segments of a message, from byte `at` to byte `end`; the iterator ends where either side does.
+/// The segments of a message from byte `at` to byte `end`. The iterator ends earlier if the blocks of either side end
+/// earlier.
 pub(crate) fn segments<A: Shaped, B: Shaped>(
     from: &[A],
     to: &[B],
@@ -155,12 +157,12 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
     })
 }
 
-/// Blocks of a peer's receive buffer.
+/// One piece of a peer's receive buffer: strided blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteBlocks {
     /// The handle of the receive, as the peer numbers it.
     pub(crate) owner: u32,
-    /// Key of the memory from the first byte of the lowest block to the last of the highest.
+    /// Key of the memory from the first byte of the lowest block to the last byte of the highest.
     pub(crate) key: RemoteKey,
     pub(crate) shape: StridedBlocks,
     /// Where that memory is mapped here, if it is.
@@ -177,7 +179,7 @@ impl Shaped for RemoteBlocks {
 pub(crate) type Words = [u64; 6];
 
 impl RemoteBlocks {
-    /// Encodes a frame.
+    /// Encodes the body of a LAYOUT.
     pub(crate) fn to_words(key: RemoteKey, shape: StridedBlocks) -> Words {
         let [address, bytes, check] = key.to_words();
         let StridedBlocks {
@@ -196,7 +198,8 @@ impl RemoteBlocks {
         ]
     }
 
-    /// Decodes a frame. `None`: the blocks exceed the memory of the key.
+    /// Decodes the body of a LAYOUT. `None`: there are no bytes, or the memory of the key is longer or shorter than the
+    /// blocks.
     pub(crate) fn of(
         owner: u32,
         [address, bytes, check, block_bytes, blocks, stride]: Words,
@@ -219,21 +222,23 @@ impl RemoteBlocks {
     }
 }
 
-/// Block layouts of a peer's receives, as far as they were received and there is room.
+/// Block layouts of a peer's receives: those that were received, as long as there is room.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     pieces: Vec<RemoteBlocks>,
 }
 
 impl Layouts {
-    /// Reserves the memory.
+    /// Reserves memory for the largest number of pieces.
     pub(crate) fn prepare(&mut self) {
         self.pieces
             .reserve(CLASS_PIECES_MAX.saturating_sub(self.pieces.len()));
     }
 
-    /// Adds a piece to those of its owner, or replaces them if it is the first. Without room all pieces of the owner
-    /// are removed: its receive then uses the memory of the gate, which takes any message.
+    /// Adds a piece to those of its owner. `is_first`: removes all older pieces of the owner before. Any other piece is
+    /// ignored unless the last recorded piece has the same owner. If there is no room, all pieces of the owner are
+    /// removed: messages to this receive are then written to the memory of the gate, which is long enough for any of
+    /// them.
     pub(crate) fn add(&mut self, piece: RemoteBlocks, is_first: bool) {
         if is_first {
             self.forget(piece.owner);
@@ -255,7 +260,7 @@ impl Layouts {
         self.pieces.retain(|piece| piece.owner != owner);
     }
 
-    /// The pieces of a receive of `bytes`, if all are known.
+    /// The pieces of the receive `owner` of `bytes` bytes. `None`: not all of them are known.
     pub(crate) fn of(&self, owner: u32, bytes: u64) -> Option<&[RemoteBlocks]> {
         let is_its = |piece: &RemoteBlocks| piece.owner == owner;
         let first = self.pieces.iter().position(is_its)?;
@@ -276,9 +281,9 @@ pub(crate) fn smallest_block(pieces: &[impl Shaped]) -> usize {
     blocks.min().unwrap_or(0)
 }
 
-/// Largest number of pieces in a class.
+/// Largest number of pieces that a sender records in a class.
 pub(crate) const CLASS_PIECES_MAX: usize = 64;
-/// Largest number of pieces of a receive whose layout is sent.
+/// Largest number of pieces of a layout; a receive with more pieces does not send its layout.
 pub(crate) const LAYOUT_PIECES_MAX: usize = 16;
 
 #[cfg(test)]
@@ -298,7 +303,7 @@ mod tests {
         RemoteBlocks::of(owner, RemoteBlocks::to_words(key, shape)).unwrap()
     }
 
-    /// The corresponding bytes of both sides, as pairs.
+    /// The corresponding bytes of both sides, each as piece and offset.
     fn pairs(
         from: &[StridedBlocks],
         to: &[StridedBlocks],
@@ -318,7 +323,7 @@ mod tests {
         bytes.collect()
     }
 
-    /// Every byte of a sequence, by definition.
+    /// Every byte of a sequence of blocks, computed by definition, as piece and offset.
     fn bytes_of(shapes: &[StridedBlocks]) -> Vec<[usize; 2]> {
         let mut all = Vec::new();
         for (piece, shape) in shapes.iter().enumerate() {
@@ -380,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_kept_whole_or_not_at_all() {
+    fn remote_layouts_are_kept_whole_or_dropped() {
         let mut layouts = Layouts::default();
         layouts.prepare();
         let room = layouts.pieces.capacity();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Leaving a context, and failures of messages.
 //!
-//! A process that leaves a context sends each peer with which it has a class there the numbers of sends and receives it
-//! has started: operations paired with those complete as before, operations paired with later ones complete with
-//! [`ChannelError::Left`]. A peer whose receive waits is known by its gate, and an eager message by its arrival; a
-//! large send that waits for an unknown gate sends a QUERY, once per class. So every waiting peer is known, or gets the
-//! reply to its query. A context is never entered again.
+//! A process that leaves a context sends a LEAVE to each peer with which it has a class in that context. The LEAVE
+//! contains the numbers of sends and receives that the process has started. Operations paired with those complete as
+//! before; operations paired with later ones complete with [`ChannelError::Left`]. A process that has left also replies
+//! with a LEAVE to every GATE, DATA and QUERY of the context. A waiting receive has sent a GATE, an eager send a DATA.
+//! A send that waits while no receive of the peer is known sends a QUERY, once per class. So every waiting peer gets a
+//! LEAVE. A process never enters a context again.
 
 use crate::class::{ChannelClass, Started};
 use crate::wire;
@@ -13,8 +14,8 @@ use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId, Channels}
 use transport::{Arrived, Fabric};
 
 impl Channels {
-    /// Leaves a context: waiting operations of peers in it, present and future ones, complete with
-    /// [`ChannelError::Left`].
+    /// Leaves a context. Operations of peers that wait for later starts of this process in the context, now or in the
+    /// future, complete with [`ChannelError::Left`].
     pub fn leave(&mut self, fabric: &mut Fabric, context: u32) {
         self.commit_run();
         self.epoch += 1;
@@ -28,7 +29,7 @@ impl Channels {
         }
     }
 
-    /// How the message of an end that was collected last has failed; `None` if it has not.
+    /// The failure of the last collected message of an end; `None`: it did not fail.
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
@@ -59,7 +60,7 @@ impl Channels {
         self.send_frame(fabric, peer, head, &[]);
     }
 
-    /// Handles a start or a query of a peer: sends LEAVE if this process has left.
+    /// Handles a start or a query of a peer: sends a LEAVE if this process has left the context.
     pub(crate) fn answer_query(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
         let class = class as usize;
         let waits = matches!(kind, wire::GATE | wire::DATA | wire::QUERY);
@@ -73,7 +74,7 @@ impl Channels {
         let [sends, receives, ..] = arrived.words;
         let state = &mut self.classes[class as usize];
         if arrived.bytes() != 16 || state.left.is_some() {
-            // A LEAVE may be sent on its own and as a reply.
+            // A second LEAVE is valid: one is sent at the departure, another as a reply.
             return (arrived.bytes() == 16).then_some(());
         }
         state.left = Some(Started { sends, receives });
@@ -99,7 +100,8 @@ impl Channels {
         Some(())
     }
 
-    /// Takes the outcome of one message, and records its failure. A send also reports the failure of an earlier one.
+    /// Takes the outcome of one message, and records its failure. If a send has succeeded, it reports the failure of an
+    /// earlier send of the class, if there is one.
     pub(crate) fn take_outcome(&mut self, id: ChannelId) -> Result<(), ChannelError> {
         let handle = self.handles.at_mut(id.index());
         let class = &mut self.classes[handle.class as usize];
@@ -125,18 +127,18 @@ impl Channels {
 }
 
 impl ChannelClass {
-    /// Why the message of a receive will never be sent, if so.
+    /// The error of receive `number`, if its message will never be sent.
     pub(crate) fn never_sends(&self, number: u64) -> Option<ChannelError> {
-        self.gone(|left| number >= left.sends)
+        self.peer_error(|left| number >= left.sends)
     }
 
-    /// Why the message of a send will never be received, if so.
+    /// The error of send `number`, if its message will never be received.
     pub(crate) fn never_receives(&self, number: u64) -> Option<ChannelError> {
-        self.gone(|left| number >= left.receives)
+        self.peer_error(|left| number >= left.receives)
     }
 
     #[inline]
-    fn gone(&self, is_behind: impl FnOnce(Started) -> bool) -> Option<ChannelError> {
+    fn peer_error(&self, is_behind: impl FnOnce(Started) -> bool) -> Option<ChannelError> {
         if self.is_dead {
             return Some(ChannelError::Lost);
         }

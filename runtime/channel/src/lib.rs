@@ -1,42 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels: messages of a fixed size between two processes, declared once and started often.
+//! Gated channels: each sends messages from fixed memory of one process to fixed memory of another; it is declared once
+//! and started often.
 //!
-//! Each end declares its memory locally, without communication. When the receiver starts its end, it sends the
-//! destination of the bytes to the sender: the *gate*. When the sender starts its end, one one-sided write moves the
-//! bytes there, and the immediate data of the write completes the receive. There is no matching and no intermediate
-//! copy, and the gate may be open long before the sender starts.
+//! Each end declares its memory locally, without communication. When the receiver starts its end, it opens the *gate*:
+//! it sends the key of the destination memory to the sender. When the sender starts its end, one one-sided write moves
+//! the bytes to that memory, and the immediate data of the write completes the receive. There is no matching and no
+//! intermediate copy. The gate may be open long before the sender starts.
 //!
 //! # Promises
-//! - C1: the channels between two processes in one context and class form a queue: start number k of one side is paired
-//!   with start number k of the other, whichever handles these are.
-//! - C2: a message of at most 4096 bytes whose gate is not known is sent eagerly, and its send is complete: two
+//! - C1: the channels from one process to another in one context and class form a queue: start number k of the sends is
+//!   paired with start number k of the receives, whichever ends were started.
+//! - C2: a message of at most 4096 bytes whose gate is not known is sent eagerly, and its send completes at once: two
 //!   processes that both send before they receive do not block each other. A receiver buffers at most 8 such messages
-//!   of a queue; further ones wait for their gates.
-//! - C3: nothing is allocated after the declarations; [`ChannelCounters::allocations`] counts allocations.
-//! - C4: a message may be shorter than its receive: it fills the beginning, and the rest is unchanged. If it is longer,
-//!   both ends complete with [`ChannelError::SizesDiffer`], and no byte is moved; if the send was complete before its
-//!   receive started, and was collected, the next collected send of the queue has this error.
+//!   of a queue; further messages wait until their gates are known, or earlier receives are started.
+//! - C3: once all ends are declared, nothing is allocated; [`ChannelCounters::allocations`] counts allocations.
+//! - C4: a message may be shorter than its receive: it fills the beginning of the memory, and the rest is unchanged. If
+//!   the message is longer, both ends complete with [`ChannelError::SizesDiffer`], and the memory of the receive is
+//!   unchanged. If an eager send was collected before that, the next send of the queue that is collected returns the
+//!   error instead.
 //! - C5: input from a peer is validated before use. Invalid frames are counted ([`ChannelCounters::refused`]) and
 //!   ignored.
-//! - C6: operations that wait for a process that was lost, or has [left](Channels::leave), complete with an error.
+//! - C6: operations that wait for a process that was lost, or has [left](Channels::leave) the context, complete with an
+//!   error.
 //!
 //! # Within a node
 //! A frame for each start would cost more than the start itself. So a receive whose sender is on the same node has a
-//! *gate line*, a cache line in memory that both map: from its third start on, a store there opens the gate, and the
-//! sender, which has mapped the receiver's memory, copies the bytes and completes the receive by another store. Only
-//! waiting processes poll gate lines; a sleeping process is woken.
+//! *gate line*, a cache line in memory that both processes map. From the third start of the receive on, a store to the
+//! line opens the gate. The sender, which has mapped the receiver's memory, copies the bytes and completes the receive
+//! by another store. A waiting process polls gate lines; a process that sleeps is woken by the peer.
 //!
 //! # Memory with gaps
-//! If the blocks of a receive are large enough, its sender is sent their layout, and moves each contiguous segment
-//! directly: within a node by copies to mapped memory, elsewhere by one-sided writes. Small blocks are packed into a
-//! staging buffer that the declaration has allocated, and unpacked at the other end.
+//! If the blocks of a receive are large enough, the receiver sends their layout to the sender, which moves each
+//! contiguous segment directly: by copies to mapped memory, or else by one-sided writes. Otherwise an end uses a
+//! staging buffer that its declaration has allocated: the sender packs its blocks into its buffer before the write, or
+//! the receiver unpacks its blocks from its own buffer.
 //!
 //! # Use
-//! The owner of a [`Fabric`] who polls it passes on the completions that belong to [channels](OWNER): frames to
-//! [`Channels::arrive`], work completions to [`Channels::worked`], immediate data to [`Channels::written`]; and calls
-//! [`Channels::progress`] while they are [busy](Channels::is_busy).
+//! The code that polls the [`Fabric`] passes on the completions that belong to [channels](OWNER): frames to
+//! [`Channels::arrive`], work completions to [`Channels::worked`], immediate data to [`Channels::written`]. It calls
+//! [`Channels::progress`] while the channels are [busy](Channels::is_busy).
 //!
-//! **Knows** the transport, and contexts and classes as numbers. **Never** knows their meaning, nor the engine.
+//! **Knows** the transport; contexts and classes are plain numbers here. **Never** interprets these numbers, and never
+//! uses the engine.
 
 mod chain;
 pub mod claimed;
@@ -86,9 +91,9 @@ pub struct ChannelKey {
     pub direction: ChannelDirection,
     /// The process at the other end, which may be this one.
     pub peer: Peer,
-    /// Number of the group of processes that both ends belong to.
+    /// Context id of the communicator that both processes belong to.
     pub context: u32,
-    /// Number of the queue, below 16.
+    /// Number of the queue within the context, below 16.
     pub class: u8,
 }
 
@@ -97,14 +102,15 @@ pub struct ChannelKey {
 #[repr(transparent)]
 pub struct ChannelId(pub u64);
 
-/// Why an operation on a channel failed, or a message of it.
+/// Why an operation on a channel, or a message of a channel, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The id is invalid: of no channel, of a freed one, or of the other direction.
+    /// The id is invalid: it was never returned by `declare`, or its end was freed.
     #[error("this is no channel, or one that was freed; expected what a declare has answered")]
     Stale,
-    /// The end was started, or opened, and has not completed.
+    /// The end was started and its outcome was not collected; or, if this is the result of `collect`, the end has not
+    /// completed.
     #[error("the channel was started and has not ended; wait for it first")]
     Active,
     /// The class is out of range.
@@ -131,28 +137,29 @@ pub struct ChannelFailure {
     pub error: ChannelError,
     /// The process at the other end.
     pub peer: Peer,
-    /// Length of a message that was too long.
+    /// Length in bytes of a message that was too long; 0 for any other error.
     pub message_bytes: u64,
-    /// Length of its receive.
+    /// Length in bytes of the receive of that message; 0 for any other error.
     pub room_bytes: u64,
-    /// It belongs to an earlier message, not to the collected one.
+    /// Whether the failure belongs to an earlier message instead of the collected one.
     pub is_earlier: bool,
 }
 
 /// The channels of a process.
 ///
-/// It has more than sixty methods because a start consists of many small steps, in files by topic (`send.rs`,
-/// `receive.rs`, `leave.rs`), each over several of the tables that a channel is in: handles, classes, lists, memory.
+/// It has more than sixty methods because a start consists of many small steps, and each step uses several of the
+/// tables that describe a channel: handles, classes, lists, memory. The methods are in files by topic: `send.rs`,
+/// `receive.rs`, `leave.rs` and others.
 #[derive(Debug)]
 pub struct Channels {
     handles: ChannelEnds,
     classes: Vec<ChannelClass>,
     names: HashMap<(Peer, StartQueueName), u32>,
-    /// Number of classes that only peers have named so far.
+    /// Number of classes that peers have named in frames, and that are not declared here yet.
     undeclared_classes: usize,
-    /// Sends that wait for a gate or for room, or are sent in frames.
+    /// Indices of the sends that `progress` must continue: they wait for a gate or for room, or are sent in frames.
     pending: Vec<u32>,
-    /// Frames for which the transport had no room.
+    /// Frames for which the transport had no room: peer, header, body.
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
     /// Capacity reserved in `outbox`: a number of frames for each declared end.
     outbox_capacity: usize,
@@ -160,15 +167,15 @@ pub struct Channels {
     writes_max: usize,
     lines: SpareLines,
     lists: Vec<StartList>,
-    /// The list that runs; what it has done is not committed to its ends yet.
+    /// The list that was started last, as long as its state is not committed to its ends.
     running: Option<StartedList>,
-    /// Its sends that wait for their gates, as bits.
+    /// Bit k is set: send k of the running list waits for its gate.
     pending_gates: u64,
     /// Changes whenever an end changes other than by a start: prepared lists of an older epoch are invalid.
     epoch: u64,
     /// Number of messages that arrived before their receive was started.
     buffered: usize,
-    /// Number of ends that are started or open, without those of the running list.
+    /// Number of ends that are started and not collected, without those of the running list.
     active: usize,
     dead: Vec<Peer>,
     /// Contexts that this process has left.
@@ -235,7 +242,7 @@ impl Channels {
         Ok(id)
     }
 
-    /// Reserves memory for all that the starts of one more end need.
+    /// Reserves all memory that the starts of one more end need.
     fn reserve(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
         let all = self.handles.len() + 2;
         self.pending.reserve(all - self.pending.len().min(all));
@@ -259,7 +266,7 @@ impl Channels {
         }
     }
 
-    /// Starts all these ends, the receives first; or none of them, if one cannot be started.
+    /// Starts all these ends, the receives first. If one of them cannot be started, starts none.
     ///
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
@@ -296,7 +303,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Whether all these ends have completed, or are not started.
+    /// Whether each of these ends has completed or is not started.
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
@@ -314,10 +321,11 @@ impl Channels {
         Ok(true)
     }
 
-    /// Collects the outcome of these ends, which have completed and can be started again. Returns the first error.
+    /// Collects the outcomes of these ends, all of which must have completed. They can then be started again. Returns
+    /// the first error.
     ///
     /// # Errors
-    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not completed, then nothing is collected;
+    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if an end has not completed: then nothing is collected;
     /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`], [`ChannelError::Left`].
     pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         if self.collect_run(ids) {
@@ -397,8 +405,8 @@ impl Channels {
         self.counters.snapshot()
     }
 
-    /// The live counters, for readers that do not own the channels. Operations of a running list are counted when it is
-    /// collected.
+    /// The live counters, for readers that do not own the channels. Operations of a running list are counted when the
+    /// list is collected.
     #[must_use]
     pub fn live_counters(&self) -> &Arc<LiveChannelCounters> {
         &self.counters
@@ -411,19 +419,20 @@ impl Channels {
         (self.pending.len() | self.outbox.len()) as u64 | self.pending_gates != 0
     }
 
-    /// Whether something waits for room in the transport, which is not signalled.
+    /// Whether a frame or a send waits for room in the transport. The transport does not signal that there is room
+    /// again.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
         !self.outbox.is_empty() || self.pending.iter().any(|index| self.could_go(*index))
     }
 
-    /// Whether all frames were sent that a peer waits for and whose operation is complete here.
+    /// Whether no frame waits to be sent. A peer may wait for a frame whose operation is complete here.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Posts operations that waited for a gate or for room. `true`: something was posted.
+    /// Continues operations that waited for a gate or for room. `true`: something has changed.
     pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
         let before = (self.outbox.len(), self.pending.len());
         let moved = self.retry_gates(fabric);
@@ -432,7 +441,7 @@ impl Channels {
         moved || before != (self.outbox.len(), self.pending.len())
     }
 
-    /// Handles a frame. The caller releases it.
+    /// Handles a frame. The caller releases the frame.
     #[cold]
     pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
         self.commit_run();
@@ -457,13 +466,14 @@ impl Channels {
         self.end_write(fabric, index, outcome);
     }
 
-    /// To be checked before this process sleeps: whether a peer of this node has opened an awaited gate, or written
-    /// through one. From then on it wakes this process when it does so.
+    /// Whether a peer on this node has used a gate line to open a gate that a send waits for, or to complete a receive.
+    /// Must be called before this process sleeps: a peer that does so later wakes this process.
     pub fn has_arrivals(&mut self) -> bool {
         if self.active == 0 && self.is_run_quiet() {
             return false;
         }
-        // The ordinary path finds gates elsewhere too, so it is used before the process sleeps.
+        // A running list polls only its own gate lines. The ordinary path finds every open gate, so it is used before
+        // the process sleeps.
         let mut has_arrivals = self.pending_gates != 0;
         self.commit_run();
         has_arrivals |= self.pending.iter().any(|index| self.is_line_open(*index));
@@ -473,7 +483,8 @@ impl Channels {
         has_arrivals
     }
 
-    /// A peer is lost: all its started ends complete with an error.
+    /// Handles the loss of a peer. Each started end of a channel with that peer completes: with [`ChannelError::Lost`],
+    /// unless its message is already complete.
     pub fn lose(&mut self, peer: Peer) {
         self.commit_run();
         if self.dead.contains(&peer) {
@@ -557,7 +568,8 @@ impl Channels {
         index
     }
 
-    /// The class that a frame names; it may arrive before the first declaration.
+    /// The class that a frame names. The class is added if the frame arrives before its first declaration. `None`: the
+    /// frame is invalid, or too many classes are undeclared.
     fn class_of(&mut self, peer: Peer, head: &Head) -> Option<u32> {
         let name = wire::name(head)?;
         if let Some(index) = self.names.get(&(peer, name)) {
@@ -566,7 +578,7 @@ impl Channels {
         (self.undeclared_classes < UNDECLARED_CLASSES_MAX).then(|| self.add_class(peer, name))
     }
 
-    /// Determines the contiguous memory of a handle, and registers it; exports it to the peer if that writes to it.
+    /// Determines the contiguous memory of an end. Registers it for a send; exports it to the peer for a receive.
     fn register_memory(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
         let bytes = handle.memory.bytes();
         let receives = handle.direction == ChannelDirection::Receive;
@@ -610,7 +622,8 @@ impl Channels {
         }
     }
 
-    /// The reverse of `register_memory`.
+    /// Deregisters the memory of an end, withdraws its keys from the peer, and releases its gate line and staging
+    /// buffer.
     fn release_memory(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name) = (class.peer, class.name);
@@ -656,7 +669,7 @@ impl Channels {
         }
     }
 
-    /// Sends queued frames, in order for each peer.
+    /// Sends queued frames. Frames to one peer stay in order.
     fn flush(&mut self, fabric: &mut Fabric) {
         let mut at = 0;
         while at < self.outbox.len() {
@@ -700,8 +713,8 @@ impl ChannelId {
     }
 }
 
-/// Exports the blocks of a receive to its sender, if they are few and so large that it should write to them directly;
-/// else none.
+/// Exports the blocks of a receive to the sender, if they are so few and large that the sender should write to them
+/// directly. Otherwise returns no keys.
 fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box<[RemoteKey]> {
     let blocks = memory.pieces();
     let is_reached = |(base, bytes)| fabric.reaches_directly(peer, base, bytes);
@@ -720,7 +733,7 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box
     for (base, bytes) in blocks.iter().map(UserBlocks::hull) {
         let key = fabric.export(peer, base, bytes);
         if key.bytes != bytes {
-            // It cannot be registered.
+            // These blocks cannot be registered.
             keys.iter().for_each(|key| fabric.withdraw(peer, *key));
             return Box::default();
         }
@@ -729,7 +742,7 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box
     keys.into()
 }
 
-/// Posts a frame whose body is words.
+/// Posts a frame whose body is `words`. `false`: there is no room.
 fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> bool {
     let mut body = [0u8; 48];
     for (to, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -743,11 +756,11 @@ fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> boo
 
 /// Owner number of the channels' work requests, frames and immediates.
 pub const OWNER: Owner = Owner::new(1);
-/// Receive memory up to this size that a peer cannot map is written to through a staging buffer: the second copy, from
-/// a cache, costs half of a copy by the kernel.
+/// Largest receive memory, in bytes, that gets a staging buffer if the peer cannot map it: the second copy, which reads
+/// from a cache, costs half as much as a copy by the kernel.
 const STAGED_BYTES: usize = 256 * 1024;
-/// Smallest mapped block that is written to directly; smaller ones span only a few cache lines each, and packed data
-/// move fewer lines between the caches.
+/// Smallest mapped block, in bytes, that is written to directly. A smaller block spans only a few cache lines, and
+/// packed data move fewer cache lines between cores.
 const MAPPED_BLOCK: usize = 128;
-/// Limit of classes that peers may name before they are declared here.
+/// Largest number of classes that peers may name before they are declared here.
 const UNDECLARED_CLASSES_MAX: usize = 4096;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gates between ranks of one node: a gate line in shared memory instead of a frame for each start.
+//! Gates between ranks of one node: each start uses a gate line in shared memory instead of a frame.
 //!
-//! Each receive whose sender is on this node has a gate line. Its first start is sent as a frame; so is the second,
-//! which also contains the location of the line. The sender looks up the line and the mapped memory once, and records
-//! both: the line is *bound*. From then on the receiver opens the gate by a store to the line, and the sender completes
-//! the receive by another. A line belongs to one receive and one memory; when these change, the sender is sent a
-//! FORGET, and the stamp in the line's numbers changes.
+//! Each receive whose sender is on this node has a gate line. The first two starts of the receive open the gate by a
+//! frame; the second frame also contains the location of the line. The sender looks up the line and the mapped memory
+//! of the receive once, and records both: the line is *bound*. From then on the receiver opens the gate by a store to
+//! the line, and the sender completes the receive by another store. A line belongs to one receive and one memory. When
+//! the receive is freed or its memory is replaced, the receiver sends a FORGET, and the next user of the line has
+//! another stamp in its numbers.
 
 use ring::GateLine;
 
@@ -20,12 +21,12 @@ pub(crate) struct OwnLine {
     line: &'static GateLine,
     name: u64,
     stamp: u32,
-    /// Its location was sent to the sender.
+    /// Whether the location of the line was sent to the sender.
     pub(crate) is_announced: bool,
 }
 
 impl OwnLine {
-    /// Its name, to be sent to the sender.
+    /// The name of the line, to be sent to the sender.
     pub(crate) fn to_name(self) -> LineName {
         LineName {
             place: self.name,
@@ -33,7 +34,7 @@ impl OwnLine {
         }
     }
 
-    /// Opens the gate for this start.
+    /// Opens the gate for start `number`.
     #[inline(always)]
     pub(crate) fn open(&self, number: u64) {
         self.line.open(stamped(self.stamp, number));
@@ -43,36 +44,36 @@ impl OwnLine {
         LineCursor::new(self.line, self.stamp)
     }
 
-    /// Whether this start's message was written.
+    /// Whether the message of start `number` was written.
     #[inline(always)]
     pub(crate) fn is_written(&self, number: u64) -> bool {
         self.line.is_written(stamped(self.stamp, number))
     }
 
-    /// The sender's note about this start.
+    /// The sender's note about the message of start `number`, if there is one.
     pub(crate) fn noted(&self, number: u64) -> Option<GateNote> {
         self.line.noted(stamped(self.stamp, number)).map(GateNote)
     }
 
-    /// The line itself, and the word for a number, for revocable gates.
+    /// The line itself, and the word of start `number`, for revocable gates.
     #[inline(always)]
     pub(crate) fn word(&self, number: u64) -> (&'static GateLine, u64) {
         (self.line, stamped(self.stamp, number))
     }
 }
 
-/// A sender's note about a message that does not simply fill its receive, stored where the gate's key was: the length,
-/// and whether the bytes are in the blocks of the receive.
+/// A sender's note about a message that does not fill the memory of the gate: the length, and whether the bytes are in
+/// the blocks of the receive instead. The gate line contains the note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateNote(u64);
 
 impl GateNote {
-    /// A note for a message of `bytes`. `is_direct`: they are in the blocks of the receive.
+    /// A note for a message of `bytes` bytes. `is_direct`: whether the bytes are in the blocks of the receive.
     pub(crate) fn new(bytes: usize, is_direct: bool) -> Self {
         Self(bytes as u64 | u64::from(is_direct) << 63)
     }
 
-    /// Bytes in the memory of the gate, at most.
+    /// Upper limit of the number of message bytes in the memory of the gate.
     pub(crate) fn staged(self) -> usize {
         let is_direct = self.0 >> 63 != 0;
         let bytes = usize::try_from(self.0).unwrap_or(usize::MAX);
@@ -88,7 +89,7 @@ pub(crate) struct SpareLines {
 }
 
 impl SpareLines {
-    /// A line, if this node has any.
+    /// Takes an unused gate line, and gives it a new stamp. `None`: there is no shared memory for it.
     pub(crate) fn take(&mut self, fabric: &mut Fabric) -> Option<OwnLine> {
         if self.spare.is_empty() {
             self.spare = fabric.make_lines();
@@ -108,11 +109,11 @@ impl SpareLines {
     }
 }
 
-/// A gate line and the number of its next start, for a list, whose starts advance it by a constant.
+/// A gate line and the number of its last start, for a list: each start of the list advances the number by a constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineCursor {
     line: &'static GateLine,
-    /// The word of the last start.
+    /// The word of the last start; before the first start, that of the first start minus `step`.
     word: u64,
     step: u64,
 }
@@ -126,9 +127,9 @@ impl LineCursor {
         }
     }
 
-    /// Sets the number of the next start, and the increment per start.
+    /// Sets the number of the next start, and the increment from start to start.
     pub(crate) fn set_next(&mut self, number: u64, step: u64) {
-        // The word before the first start may have another stamp.
+        // The subtraction of a step below may change the stamp in `word`; the addition of the step restores it.
         let stamp = self.word.wrapping_add(self.step) & !NUMBER_MASK;
         self.step = step;
         self.word = (stamp | number & NUMBER_MASK).wrapping_sub(step);
@@ -139,7 +140,7 @@ impl LineCursor {
         self.word & NUMBER_MASK
     }
 
-    /// The next start uses another path.
+    /// Advances past a start that does not use the line of this cursor.
     pub(crate) fn skip(&mut self) {
         self.word = self.word.wrapping_add(self.step);
     }
@@ -150,7 +151,7 @@ impl LineCursor {
         self.line.is_written(self.word)
     }
 
-    /// Receiver: the sender's note about the last start.
+    /// Receiver: the sender's note about the message of the last start, if there is one.
     pub(crate) fn noted(&self) -> Option<GateNote> {
         self.line.noted(self.word).map(GateNote)
     }
@@ -162,7 +163,7 @@ impl LineCursor {
         self.line.open(self.word);
     }
 
-    /// Sender: begins the next start, if the gate is open for it; returns the word that completes it.
+    /// Sender: begins the next start if the gate is open for it. Returns the word that completes the message.
     #[inline(always)]
     pub(crate) fn pass(&mut self) -> Option<ArrivalWord> {
         let (line, word) = (self.line, self.word.wrapping_add(self.step));
@@ -174,7 +175,7 @@ impl LineCursor {
     }
 }
 
-/// A gate line of a peer, with the receive memory that it stands for.
+/// A gate line of a peer, with the memory of its receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoundLine {
     line: &'static GateLine,
@@ -182,9 +183,9 @@ pub(crate) struct BoundLine {
     stamp: u32,
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
-    /// The memory is a staging buffer of the receiver.
+    /// Whether the memory is a staging buffer of the receiver.
     pub(crate) is_staging: bool,
-    /// Owner of the block layout behind it, if that was sent.
+    /// Handle of the receive in the receiving process, if the layout of its blocks was sent.
     pub(crate) layout: Option<u32>,
     /// Where the memory is mapped here; `None`: only the kernel can access it.
     pub(crate) span: Option<MemorySpan>,
@@ -210,7 +211,7 @@ impl ArrivalWord {
 }
 
 impl BoundLine {
-    /// Looks up the line of a gate. `None`: it is not mapped here.
+    /// Looks up the line of a gate. `None`: the line is not mapped here.
     pub(crate) fn find(
         fabric: &mut Fabric,
         peer: Peer,
@@ -230,7 +231,7 @@ impl BoundLine {
         })
     }
 
-    /// The completing word for a number, if the gate is open for it.
+    /// The word that completes message `number`, if the gate is open for it.
     #[inline(always)]
     pub(crate) fn open_for(&self, number: u64) -> Option<ArrivalWord> {
         let word = stamped(self.stamp, number);
@@ -242,18 +243,18 @@ impl BoundLine {
         LineCursor::new(self.line, self.stamp)
     }
 
-    /// The block layout behind it, if it is known.
+    /// The block layout of the receive, if it is known.
     pub(crate) fn blocks<'a>(&self, layouts: &'a Layouts) -> Option<&'a [RemoteBlocks]> {
         layouts.of(self.layout?, self.bytes)
     }
 
-    /// Whether it is the line at this location.
+    /// Whether the line is at this location.
     pub(crate) fn is_at(&self, place: u64) -> bool {
         self.place == place
     }
 }
 
-/// The word of a start number in a gate line: never 0.
+/// The word of a start number in a gate line; never 0, because the stamp is not.
 #[inline(always)]
 pub(crate) fn stamped(stamp: u32, number: u64) -> u64 {
     u64::from(stamp) << NUMBER_BITS | (number & NUMBER_MASK)

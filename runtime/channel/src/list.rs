@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of ends that are started together repeatedly, as in a halo exchange: the steps of such a start are prepared
-//! once, and then executed without access to the ends themselves.
+//! Lists of ends that are started together repeatedly, for example in a halo exchange. The steps of such a start are
+//! prepared once, and then executed without access to the ends themselves.
 //!
-//! A list runs only if no other end is active, every gate is a gate line, and all memory is mapped. Gates that are not
-//! open are polled in each turn; after [`POLLS_MAX`] polls the list continues on the ordinary path, which finds gates
-//! of every kind. The state of a run is *committed* to its ends before anything else accesses them.
+//! A list runs only if no other end is active, every gate is a gate line, and all memory is mapped. Each call of
+//! `progress` polls the gates that are not open; after [`POLLS_MAX`] polls the list continues on the ordinary path,
+//! which finds gates of every kind. The state of a run is *committed* to the ends of the list before anything else
+//! accesses them.
 
 use ring::Bell;
 
@@ -20,18 +21,19 @@ use transport::{Fabric, Peer};
 #[derive(Debug, Default)]
 pub(crate) struct StartList {
     ids: Vec<ChannelId>,
-    /// The epoch of the channels in which it is valid.
+    /// The epoch of the channels in which the list is valid.
     epoch: u64,
     opens: Vec<ListedReceive>,
     sends: Vec<ListedSend>,
     gaps: GappedCopies,
     bells: Vec<&'static Bell>,
-    /// Bytes of all sends, and of those without a staging buffer.
+    /// Bytes of all sends.
     bytes: usize,
+    /// Bytes of the sends without a staging buffer.
     direct_bytes: usize,
-    /// Some sends are small enough to be sent eagerly.
+    /// Whether some sends are small enough to be sent eagerly.
     has_small: bool,
-    /// Some receives have staging buffers, to be unpacked when they complete.
+    /// Whether some receives have staging buffers, which are unpacked when the list is collected.
     has_staging: bool,
 }
 
@@ -48,22 +50,22 @@ struct ListedReceive {
 struct ListedSend {
     cursor: LineCursor,
     copy: PlannedCopy,
-    /// Index of the copies to make instead, if either end has gaps.
+    /// Index of the copies that are made instead of `copy`, if either end has gaps.
     gapped: Option<u32>,
-    /// No staging buffer is involved.
+    /// Whether no staging buffer is involved.
     is_direct: bool,
     class: u32,
     handle: u32,
 }
 
-/// The copies of sends of which either end has gaps.
+/// The copies of those sends whose memory has gaps at either end.
 #[derive(Debug, Default)]
 struct GappedCopies {
     series: Vec<CopySeries>,
     sends: Vec<GappedSend>,
 }
 
-/// One of these sends: its range of series, and its note.
+/// One send of [`GappedCopies`]: its range in `series`, and the note for its gate line.
 #[derive(Clone, Copy, Debug)]
 struct GappedSend {
     first: usize,
@@ -72,7 +74,8 @@ struct GappedSend {
 }
 
 impl GappedCopies {
-    /// Adds the copies of one more send. `None`: there are too many.
+    /// Adds the copies of one more send, and returns its index. `None`: there are too many copies, or some memory is
+    /// not mapped.
     fn add<T: Shaped>(
         &mut self,
         from: &[UserBlocks],
@@ -118,9 +121,9 @@ impl GappedCopies {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedList {
     list: usize,
-    /// It was collected: it can be started again.
+    /// Whether the list was collected, so it can be started again.
     is_collected: bool,
-    /// Number of unsuccessful polls of its gates.
+    /// Number of polls of the gates that were not open at the start.
     polls: u32,
 }
 
@@ -143,7 +146,8 @@ impl StartList {
         sends.reserve(IDS_MAX.saturating_sub(sends.len()));
     }
 
-    /// Sets the number of each end's next start: other ends may have been started since the last run.
+    /// Sets the number of each end's next start. It may have changed: other ends may have been started since the last
+    /// run.
     #[inline(never)]
     fn set_numbers(&mut self, classes: &[ChannelClass]) {
         for at in 0..self.opens.len() {
@@ -160,7 +164,8 @@ impl StartList {
         }
     }
 
-    /// Opens all gates, and sends through those of the peers that are open. Returns the sends that are left.
+    /// Opens the gates of all receives, and sends through the open gates of the peers. Returns the sends whose gates
+    /// are closed: bit k for send k.
     #[inline(always)]
     fn run(&mut self, fabric: &mut Fabric) -> u64 {
         for open in &mut self.opens {
@@ -186,7 +191,7 @@ impl StartList {
         left
     }
 
-    /// Runs the sends of a list in which some have gaps.
+    /// Runs the sends of a list, if some of them have gaps. Returns those whose gates are closed, as bits.
     #[cold]
     #[inline(never)]
     fn run_gapped(&mut self, fabric: &mut Fabric) -> u64 {
@@ -195,7 +200,8 @@ impl StartList {
         left
     }
 
-    /// Continues after a send whose gate is closed, with the last `behind` ones.
+    /// Continues `run` after a closed gate: tries its send again, and the `behind` sends after it. Returns those whose
+    /// gates are closed, as bits.
     #[cold]
     #[inline(never)]
     fn retry_from(&mut self, behind: usize) -> u64 {
@@ -204,7 +210,7 @@ impl StartList {
         self.retry_gates(all >> at << at)
     }
 
-    /// Tries the sends in `before`; returns those whose gates are still closed.
+    /// Tries the sends in `before`, where bit k stands for send k. Returns those whose gates are still closed, as bits.
     fn retry_gates(&mut self, before: u64) -> u64 {
         let (mut left, mut untried) = (before, before);
         while untried != 0 {
@@ -238,7 +244,7 @@ impl StartList {
 }
 
 impl ListedSend {
-    /// Sends through the gate, if it is open; neither end has gaps.
+    /// Sends through the gate, if it is open. Both ends must be without gaps. `false`: the gate is closed.
     #[inline(always)]
     fn try_send_plain(&mut self) -> bool {
         let Some(word) = self.cursor.pass() else {
@@ -249,7 +255,7 @@ impl ListedSend {
         true
     }
 
-    /// Sends through the gate, if it is open.
+    /// Sends through the gate, if it is open; either end may have gaps. `false`: the gate is closed.
     fn try_send(&mut self, gaps: &GappedCopies) -> bool {
         let Some(word) = self.cursor.pass() else {
             return false;
@@ -264,7 +270,7 @@ impl ListedSend {
 }
 
 impl Channels {
-    /// Starts the list that ran last once more, if nothing else has happened since. `false`: nothing was done.
+    /// Starts the running list once more, if it consists of these ends and was collected. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn run_again(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(run) = self.running.as_mut().filter(|run| run.is_collected) else {
@@ -314,13 +320,14 @@ impl Channels {
         if !list.has_small {
             return;
         }
-        // If ranks share cores, the receiver must run first, and this process may as well wait. A process that only
-        // sends does not wait: others may wait for it.
+        // A process that is not attentive may share its core with the receiver. In an exchange it returns at once,
+        // because the receiver opens its gate only when it runs. A process that only sends does not wait: other
+        // processes may wait for its messages.
         let is_exchange = !list.opens.is_empty();
         if is_exchange && !fabric.is_attentive() {
             return;
         }
-        // An eager message costs more than a short wait.
+        // In an exchange, a short wait costs less than an eager message.
         for _ in 0..if is_exchange { SPIN_POLLS } else { 0 } {
             std::hint::spin_loop();
             self.pending_gates = list.retry_gates(self.pending_gates);
@@ -331,7 +338,7 @@ impl Channels {
         self.leave_run(fabric);
     }
 
-    /// Polls the gates that the running list waits for. `true`: something has changed.
+    /// Polls the gates that the running list waits for. `true`: a message was sent, or the list has left this path.
     #[cold]
     pub(crate) fn retry_gates(&mut self, fabric: &mut Fabric) -> bool {
         let before = self.pending_gates;
@@ -352,13 +359,13 @@ impl Channels {
         moved
     }
 
-    /// Continues on the ordinary path.
+    /// Continues the running list on the ordinary path.
     fn leave_run(&mut self, fabric: &mut Fabric) {
         self.commit_run();
         self.retry_pending(fabric);
     }
 
-    /// Whether all these ends have completed, if they are the running list.
+    /// Whether all these ends have completed. `None`: they are not the running list.
     #[inline(always)]
     pub(crate) fn is_run_done(&self, ids: &[ChannelId]) -> Option<bool> {
         let run = self.running?;
@@ -367,13 +374,14 @@ impl Channels {
             .then(|| run.is_collected || self.pending_gates == 0 && list.is_written())
     }
 
-    /// Whether the running list was collected, or waits only for writes of peers that have not arrived.
+    /// Whether there is a running list that is collected, or that only waits for messages from peers.
     pub(crate) fn is_run_quiet(&self) -> bool {
         let is_quiet = |run: StartedList| run.is_collected || !self.lists[run.list].is_written();
         self.pending_gates == 0 && self.running.is_some_and(is_quiet)
     }
 
-    /// Collects the running list, if it consists of these ends and all have completed. `false`: nothing was done.
+    /// Collects the running list, if it consists of these ends and all of them have completed. `false`: nothing was
+    /// done.
     #[inline(always)]
     pub(crate) fn collect_run(&mut self, ids: &[ChannelId]) -> bool {
         let done = self.is_run_done(ids) == Some(true);
@@ -397,7 +405,7 @@ impl Channels {
         true
     }
 
-    /// Commits the state of the running list to its ends; must precede every other access to them.
+    /// Commits the state of the running list to its ends. Must precede every other access to the ends.
     #[inline(always)]
     pub(crate) fn commit_run(&mut self) {
         if let Some(run) = self.running.take() {
@@ -449,12 +457,12 @@ impl Channels {
             self.active += list.ids.len();
         }
         if std::mem::take(&mut self.pending_gates) != 0 {
-            // From now on their gates may be other lines.
+            // From now on other gate lines may open for these sends.
             list.clear();
         }
     }
 
-    /// Prepares the start of these ends; `false` if they cannot run as a list.
+    /// Prepares the start of these ends. `false`: they cannot run as a list.
     fn prepare_list(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
@@ -474,7 +482,7 @@ impl Channels {
         plain
     }
 
-    /// Adds one end; returns the peer to be woken, or `None` if the end cannot be part of a list.
+    /// Adds one end. Returns the peer, which is to be woken; `None`: the end cannot be part of a list.
     fn add_to_list(&self, list: &mut StartList, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
@@ -493,7 +501,7 @@ impl Channels {
             }
             ChannelDirection::Send => {
                 let bytes = handle.memory.bytes();
-                // Without a hint it is assumed that both sides start in the same order.
+                // Without a hint, send k of a class is assumed to use bound line k: both sides start in the same order.
                 let of_class = list.sends.iter().filter(|it| it.class == handle.class);
                 let at = handle.hint.unwrap_or_else(|| of_class.count());
                 let bound = *class.out.bound(at).filter(|it| it.bytes == bytes as u64)?;
@@ -517,8 +525,8 @@ impl Channels {
     }
 }
 
-/// The copy of a send to the memory of the line, or the index of its copies with gaps; `None` if that memory is not
-/// mapped, or there are too many copies.
+/// The copy of a send to the memory of its gate line or, if either end has gaps, an empty copy and the index of the
+/// copies. `None`: that memory is not mapped, or there are too many copies.
 fn copies(
     list: &mut StartList,
     handle: &ChannelEnd,
@@ -547,7 +555,7 @@ fn copies(
     ))
 }
 
-/// Number of ends of a class before one, and in total.
+/// Number of ends of a class before index `before`, and in total.
 fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
     let (mut first, mut all) = (0, 0);
     for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
@@ -557,7 +565,7 @@ fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64,
     (first, all)
 }
 
-/// Index of a list; `None` if it is too short or too long.
+/// Index of the prepared list for these ends. `None`: there are fewer than 2 or more than [`IDS_MAX`].
 #[inline(always)]
 fn place_of(ids: &[ChannelId]) -> Option<usize> {
     let first = ids.first()?;
@@ -568,13 +576,14 @@ fn place_of(ids: &[ChannelId]) -> Option<usize> {
 
 /// Largest number of ends of a list.
 const IDS_MAX: usize = 64;
-/// Largest number of copies of memory with gaps in a list; those at equal distances count as one.
+/// Largest number of series of copies of memory with gaps in a list. Copies of equal length at equal distances are one
+/// series.
 const SERIES_MAX: usize = 256;
 /// Number of prepared lists.
 pub(crate) const LISTS: usize = 8;
-/// From this total length on, peers are woken before all is copied.
+/// Above this total length in bytes, peers are woken before the copies too.
 const EARLY_WAKE_BYTES: usize = 32 * 1024;
-/// Polls before messages are sent eagerly: about 100 ns.
+/// Number of polls before messages are sent eagerly; they take about 100 ns.
 const SPIN_POLLS: u32 = 50;
-/// Polls of a run before it continues on the ordinary path.
+/// Number of polls of a run before it continues on the ordinary path.
 const POLLS_MAX: u32 = 64;

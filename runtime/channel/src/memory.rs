@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a channel: blocks lent by the application, and staging buffers.
+//! The memory of a channel: blocks that the application lends, and staging buffers.
 //!
 //! # Safety
-//! [`UserBlocks`] are a promise of the caller: the bytes are valid, and belong to the channel from each start (or
-//! opening) to its completion. Everything below is only called in that interval, except for [`StagingBuffer`]s, which
-//! this module owns. Memory that a peer writes to is copied from, never borrowed while the peer may write.
+//! The caller who makes [`UserBlocks`] guarantees that the bytes are valid, and belong to the channel from each start
+//! to its completion. The functions below access them only in that interval. [`StagingBuffer`]s belong to this module.
+//! Memory is never borrowed while a peer may write to it; it is only copied from.
 //!
-//! Lists of channel ids are viewed as words, so that they are compared in one operation.
+//! Lists of channel ids are viewed as words, so that two lists are compared in one operation.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::ChannelId;
 use crate::layout::{BlockRun, CopySegment, RemoteBlocks, Shaped, StridedBlocks, segments};
 use transport::{Fabric, Lease, Peer, RemoteKey};
 
-/// Blocks of the application's memory, of equal length and at equal distances.
+/// Blocks of the application's memory, with equal lengths and equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserBlocks {
     base: NonNull<u8>,
@@ -24,16 +24,17 @@ pub struct UserBlocks {
     stride: isize,
 }
 
-// SAFETY: addresses and lengths; the promise about the memory does not depend on the thread.
+// SAFETY: the type contains only addresses and lengths; the guarantee about the memory does not depend on the thread.
 unsafe impl Send for UserBlocks {}
 
 impl UserBlocks {
-    /// `blocks` blocks of `block_bytes` bytes, `stride` bytes from the start of one to that of the next.
+    /// `blocks` blocks of `block_bytes` bytes. The start of each block is `stride` bytes from the start of the block
+    /// before it; `stride` may be negative.
     ///
     /// # Safety
-    /// From each start (or opening) of a channel declared with it until its completion, every block is readable, and
-    /// writable if the channel receives; and nothing else writes to it (or reads it, if the channel receives). All
-    /// blocks stay mapped until the channel is freed or its memory is replaced.
+    /// From each start of a channel end declared with these blocks until the completion of that start, every block is
+    /// readable, and nothing else writes to it. If the end receives, every block is also writable, and nothing else
+    /// reads it. All blocks stay mapped until the end is freed or its memory is replaced.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {
@@ -44,7 +45,7 @@ impl UserBlocks {
         }
     }
 
-    /// The total length, if all blocks are within the address space.
+    /// The total length of the blocks. `None`: they are not all within the address space.
     fn total(&self) -> Option<usize> {
         let bytes = self.block_bytes.checked_mul(self.blocks)?;
         let gaps = isize::try_from(self.blocks.saturating_sub(1)).ok()?;
@@ -56,16 +57,18 @@ impl UserBlocks {
         fits.then_some(bytes)
     }
 
-    /// The lowest address, and the length to the last byte of the highest block, gaps included.
+    /// The address of the lowest byte, and the length from there to the last byte of the highest block, with the gaps.
     pub(crate) fn hull(&self) -> (u64, u64) {
         let span = self.hull_span();
         (span.address(), span.bytes as u64)
     }
 
-    /// The same as contiguous memory, whose gaps are not accessed.
+    /// The memory from the lowest byte to the last byte of the highest block, as one span. The gaps in it are not
+    /// accessed.
     fn hull_span(&self) -> MemorySpan {
         let shape = self.shape();
-        // Within the address space, as all blocks are (`total`), which are not empty.
+        // `hull` returns a length: the blocks are not empty, and `total` has checked that they are within the address
+        // space.
         let bytes = shape.hull().unwrap_or(0);
         let before = if self.stride < 0 {
             bytes - self.block_bytes
@@ -77,12 +80,12 @@ impl UserBlocks {
         MemorySpan { place, bytes }
     }
 
-    /// Some bytes of a block, as the source of a write.
+    /// The first `bytes` bytes of `run`, as the source of a write.
     pub(crate) fn lease(&self, run: BlockRun, bytes: usize) -> Lease {
         self.hull_span().inner(run.offset, bytes).lease(bytes)
     }
 
-    /// Merges adjacent blocks into one.
+    /// Merges the blocks into one, if there are no gaps between them.
     fn joined(mut self) -> Self {
         if isize::try_from(self.block_bytes) == Ok(self.stride) || self.blocks == 1 {
             self.block_bytes *= self.blocks;
@@ -92,7 +95,7 @@ impl UserBlocks {
         self
     }
 
-    /// Whether `next` begins where this one, a single block, ends.
+    /// Whether both are single blocks, and `next` begins where this one ends.
     fn is_followed_by(&self, next: &Self) -> bool {
         let end = self.base.addr().get() + self.block_bytes;
         self.blocks == 1 && next.blocks == 1 && end == next.base.addr().get()
@@ -123,7 +126,8 @@ impl ChannelMemory {
         bytes: 0,
     };
 
-    /// Pieces in the order of the message. `None`: some of them exceed the address space.
+    /// The memory of these pieces, in the order of the message. `None`: a piece, or the total length, exceeds the
+    /// address space.
     #[must_use]
     pub fn new(pieces: impl IntoIterator<Item = UserBlocks>) -> Option<Self> {
         let mut bytes = 0usize;
@@ -145,13 +149,13 @@ impl ChannelMemory {
         Some(Self { pieces, bytes })
     }
 
-    /// Length of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory, if it is contiguous.
+    /// The memory as one span, if it is contiguous.
     pub(crate) fn whole(&self) -> Option<MemorySpan> {
         let place = match &self.pieces[..] {
             [] => NonNull::dangling(),
@@ -162,26 +166,26 @@ impl ChannelMemory {
         Some(MemorySpan { place, bytes })
     }
 
-    /// Its blocks, in the order of the message.
+    /// The blocks, in the order of the message.
     pub(crate) fn pieces(&self) -> &[UserBlocks] {
         &self.pieces
     }
 
-    /// Copies all blocks to contiguous memory of the same length.
+    /// Copies all blocks to contiguous memory of at least the same length.
     pub(crate) fn gather(&self, target: MemorySpan) {
         assert!(self.bytes <= target.bytes, "a place for all blocks");
         let mut done = 0;
         self.each(|block, bytes| {
             // SAFETY: within the target, as was checked for all blocks together.
             let to = unsafe { target.place.add(done) };
-            // SAFETY: the block is lent and readable; the target belongs to the channel, or is memory of a peer that
+            // SAFETY: the block is lent and readable. The target belongs to the channel, or is memory of a peer that
             // stays mapped and is never borrowed. `copy` allows overlap.
             unsafe { std::ptr::copy(block.as_ptr(), to.as_ptr(), bytes) };
             done += bytes;
         });
     }
 
-    /// Copies the first `most` bytes of contiguous memory to the blocks, or as many as fit.
+    /// Copies the first `most` bytes of contiguous memory to the blocks, or fewer if the blocks are shorter.
     pub(crate) fn scatter(&self, source: MemorySpan, most: usize) {
         let most = most.min(self.bytes);
         assert!(most <= source.bytes, "bytes for the blocks");
@@ -190,7 +194,7 @@ impl ChannelMemory {
             let bytes = bytes.min(most - done);
             // SAFETY: within the source: `done` is at most `most`.
             let from = unsafe { source.place.add(done) };
-            // SAFETY: as in `gather`, with the directions exchanged.
+            // SAFETY: the block is lent and writable, and the source is memory of this process. `copy` allows overlap.
             unsafe { std::ptr::copy(from.as_ptr(), block.as_ptr(), bytes) };
             done += bytes;
         });
@@ -200,7 +204,7 @@ impl ChannelMemory {
         for piece in &self.pieces {
             for at in 0..piece.blocks {
                 let offset = piece.stride.wrapping_mul(at.cast_signed());
-                // Every block is within the address space (`total`), so nothing wraps.
+                // `total` has checked that every block is within the address space, so nothing wraps.
                 let block = piece.base.as_ptr().wrapping_offset(offset);
                 if let Some(block) = NonNull::new(block) {
                     visit(block, piece.block_bytes);
@@ -233,14 +237,14 @@ impl MemorySpan {
         Self { place, bytes }
     }
 
-    /// Memory of a peer on this node that a key names, if it is mapped here contiguously.
+    /// The memory of a peer on this node that a key names. `None`: it is not mapped here, or not contiguously.
     pub(crate) fn of_peer(fabric: &mut Fabric, peer: Peer, key: RemoteKey) -> Option<Self> {
         let place = fabric.place_of(peer, key)?;
         let bytes = usize::try_from(key.bytes).ok()?;
         Some(Self { place, bytes })
     }
 
-    /// As one block of all its bytes.
+    /// This memory as a single block.
     pub(crate) fn as_blocks(self) -> UserBlocks {
         let StridedBlocks {
             block_bytes,
@@ -255,17 +259,17 @@ impl MemorySpan {
         }
     }
 
-    /// `bytes` bytes of it, from `at` on.
+    /// The `bytes` bytes from offset `at` on.
     fn inner(self, at: usize, bytes: usize) -> Self {
         let end = at.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes), "a part of it");
-        // The gaps need not belong to an allocation.
+        // `add` is not allowed here: the memory may have gaps that belong to no allocation.
         let place = self.place.as_ptr().wrapping_add(at);
         let place = NonNull::new(place).unwrap_or(self.place);
         Self { place, bytes }
     }
 
-    /// Copies `from` to its beginning; for memory of a peer, which is never borrowed.
+    /// Copies `from` to the beginning of this memory, without borrowing it: it may be memory of a peer.
     #[inline(always)]
     pub(crate) fn put(self, from: &[u8]) {
         assert!(from.len() <= self.bytes, "a part of it");
@@ -279,12 +283,12 @@ impl MemorySpan {
 
     /// The first `bytes` bytes, as the source of a write.
     pub(crate) fn lease(self, bytes: usize) -> Lease {
-        // SAFETY: the channel is active until the write has completed: lent memory stays lent, a staging buffer is not
-        // freed.
+        // SAFETY: the channel is active until the write has completed. Until then lent memory stays lent, and a staging
+        // buffer is not freed.
         unsafe { Lease::new(self.place, bytes.min(self.bytes)) }
     }
 
-    /// Passes the bytes from `at` on, at most `most`, to `send`.
+    /// Calls `send` with at most `most` bytes from offset `at` on.
     pub(crate) fn part<R>(self, at: usize, most: usize, send: impl FnOnce(&[u8]) -> R) -> R {
         let at = at.min(self.bytes);
         let bytes = most.min(self.bytes - at);
@@ -294,7 +298,7 @@ impl MemorySpan {
         send(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
-    /// Passes the bytes from `at` on, at most `most`, to `fill`.
+    /// Calls `fill` with at most `most` bytes from offset `at` on.
     pub(crate) fn part_mut<R>(
         self,
         at: usize,
@@ -305,8 +309,8 @@ impl MemorySpan {
         let bytes = most.min(self.bytes - at);
         // SAFETY: within the memory.
         let start = unsafe { self.place.add(at) };
-        // SAFETY: writable, and the receive of the channel is active: the application does not access it, and a peer
-        // that sends a message in frames does not write to it as well.
+        // SAFETY: writable, and the receive of the channel is active: the application does not access the memory, and a
+        // peer that sends a message in frames does not write to it.
         fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
 }
@@ -319,11 +323,11 @@ pub(crate) fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
 
 #[inline]
 fn words_of(ids: &[ChannelId]) -> &[u64] {
-    // SAFETY: an id is a single word, by its representation.
+    // SAFETY: an id is represented as a single word.
     unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
 }
 
-/// A prepared copy.
+/// A prepared copy of contiguous memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedCopy {
     from: NonNull<u8>,
@@ -335,7 +339,7 @@ pub(crate) struct PlannedCopy {
 unsafe impl Send for PlannedCopy {}
 
 impl PlannedCopy {
-    /// From contiguous memory to other memory of the same length.
+    /// A copy from `from` to `to`, of as many bytes as the shorter of the two has.
     pub(crate) fn new(from: MemorySpan, to: MemorySpan) -> Self {
         Self {
             from: from.place,
@@ -344,7 +348,7 @@ impl PlannedCopy {
         }
     }
 
-    /// From a part of blocks to a part of mapped contiguous memory, as a segment describes.
+    /// A copy of the segment, which is a part of the blocks `from`, to its place in the mapped memory `to`.
     pub(crate) fn of(from: &UserBlocks, to: MemorySpan, segment: CopySegment) -> Self {
         let CopySegment {
             from: out,
@@ -371,7 +375,7 @@ pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize
     }
 }
 
-/// Copies of equal length at equal distances.
+/// Copies of equal length, whose sources and targets are each at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySeries {
     first: PlannedCopy,
@@ -392,7 +396,7 @@ impl CopySeries {
         }
     }
 
-    /// Adds a copy that continues the series. `false`: it does not.
+    /// Adds a copy that continues the series. `false`: `next` does not continue it.
     pub(crate) fn extend(&mut self, next: PlannedCopy) -> bool {
         let step =
             |from: NonNull<u8>, to: NonNull<u8>| to.addr().get().wrapping_sub(from.addr().get());
@@ -417,7 +421,7 @@ impl CopySeries {
         } = self.first;
         for _ in 0..self.count {
             PlannedCopy { from, to, bytes }.run();
-            // Behind the last copy this may be outside the memory; it is not used then.
+            // After the last copy these addresses may be outside the memory; they are not used then.
             from = step(from, self.from_step);
             to = step(to, self.to_step);
         }
@@ -435,16 +439,16 @@ pub(crate) struct StagingBuffer {
     is_heap: bool,
 }
 
-// SAFETY: memory that belongs to this value.
+// SAFETY: the memory belongs to this value.
 unsafe impl Send for StagingBuffer {}
 
 impl StagingBuffer {
-    /// In memory that peers can map, if there is any; else on the heap.
+    /// Allocates a buffer in memory that peers can map or, if there is none, on the heap.
     pub(crate) fn new(fabric: &mut Fabric, bytes: usize) -> Self {
         Self::direct(fabric, bytes).unwrap_or_else(|| Self::of_heap(bytes))
     }
 
-    /// In memory that peers can map.
+    /// Allocates a buffer in memory that peers can map. `None`: there is none.
     pub(crate) fn direct(fabric: &mut Fabric, bytes: usize) -> Option<Self> {
         let place = fabric.allocate(bytes.max(1))?;
         Some(Self {
@@ -466,7 +470,7 @@ impl StagingBuffer {
         self.span
     }
 
-    /// Frees it.
+    /// Frees the buffer.
     pub(crate) fn end(self, fabric: &mut Fabric) {
         if !self.is_heap {
             fabric.free(self.span.place);
@@ -502,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_stretch_and_gaps_do_not() {
+    fn adjacent_blocks_are_merged_and_gaps_are_kept() {
         let mut bytes = [0u8; 64];
         let pieces = [
             blocks(&mut bytes, 0, 8, 2, 8),
@@ -518,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_packed_in_order_backwards_too_and_come_back() {
+    fn blocks_of_negative_stride_are_packed_and_unpacked_in_order() {
         let mut bytes: Vec<u8> = (0..32).collect();
         let memory = ChannelMemory::new([
             blocks(&mut bytes, 24, 2, 3, -8),
@@ -542,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_equal_distances_are_one_series() {
+    fn copies_of_equal_stride_form_one_series() {
         let mut from: Vec<u8> = (0..60).collect();
         let mut to = [0u8; 40];
         let source = blocks(&mut from, 50, 4, 5, -10);

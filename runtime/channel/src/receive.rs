@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end: opens gates, and handles messages through them or ahead of them.
+//! The receiving end: opens gates, and handles the messages that come through gates, eagerly or in frames.
 
 use crate::class::SizeMismatch;
 use crate::handle::ChannelPhase;
@@ -10,7 +10,7 @@ use crate::{ChannelDirection, Channels};
 use transport::{Arrived, Fabric, Peer};
 
 impl Channels {
-    /// Starts a receive: takes its number, and completes it with a buffered message, or opens its gate.
+    /// Starts a receive: takes its number, and completes the receive with a buffered message or opens its gate.
     pub(crate) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -45,7 +45,8 @@ impl Channels {
         self.open_by_frame(fabric, index);
     }
 
-    /// Sends the block layout to the sender, once, if it may write to the blocks.
+    /// Sends the block layout to the sender, if the sender may write to the blocks and has not received the layout
+    /// before.
     fn send_layout(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let is_announced = std::mem::replace(&mut handle.is_layout_sent, true);
@@ -61,7 +62,7 @@ impl Channels {
         }
     }
 
-    /// Opens the gate by a frame; from the second start on, the frame contains the location of the gate line.
+    /// Opens the gate by a frame. From the second frame on, it contains the location of the gate line.
     fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
         self.send_layout(fabric, index);
         let handle = self.handles.at_mut(index);
@@ -88,7 +89,7 @@ impl Channels {
         self.send_frame(fabric, peer, head, &words[..count]);
     }
 
-    /// Handles a NO_LINE: the sender cannot map the gate line of a receive.
+    /// Handles a NO_LINE: the sender cannot map the gate line of a receive, or has bound too many lines.
     pub(crate) fn give_up_line(
         &mut self,
         fabric: &mut Fabric,
@@ -113,7 +114,7 @@ impl Channels {
         Some(())
     }
 
-    /// Completes a receive whose message was written, according to its gate line. `false`: nothing has changed.
+    /// Completes a receive if its gate line reports that the message was written. `false`: nothing has changed.
     pub(crate) fn complete_written(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         if !handle.is_started || handle.end.is_some() || !handle.is_written() {
@@ -144,8 +145,8 @@ impl Channels {
         }
     }
 
-    /// Completes a receive whose message is too long, and reports that to the sender, for which the message is
-    /// complete.
+    /// Completes a receive whose message is too long, and reports that to the sender, whose eager send is complete
+    /// already.
     #[cold]
     fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: SizeMismatch) {
         let handle = self.handles.at_mut(index);
@@ -192,7 +193,7 @@ impl Channels {
         Some(())
     }
 
-    /// Handles a STREAM: bytes of a message for memory that could not be written to.
+    /// Handles a STREAM: the next bytes of a message that is sent in frames.
     pub(crate) fn take_stream(
         &mut self,
         fabric: &mut Fabric,
@@ -225,7 +226,7 @@ impl Channels {
         Some(())
     }
 
-    /// Handles a DIFFER: a message is too long, as the other side has detected.
+    /// Handles a DIFFER: the other side has detected that a message is too long.
     pub(crate) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let head = &arrived.head;
         let [message, room, ..] = arrived.words;
@@ -246,7 +247,8 @@ impl Channels {
         Some(())
     }
 
-    /// Handles a write of a peer through a gate.
+    /// Completes the receive that a peer has written to through a gate, as the immediate data report. `None`: they are
+    /// invalid.
     pub(crate) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
         let index = wire::handle_of(immediate);
         let handle = self.handles.get_mut(index)?;

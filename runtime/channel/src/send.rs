@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end: through the gate, eagerly, or in frames.
+//! The sending end: sends messages through their gates, eagerly, or in frames.
 
 use crate::chain::{CHAINED_BLOCK, WriteTarget, work_of};
 use crate::class::{ChannelClass, EAGER_BYTES, GateDisposition, SizeMismatch};
@@ -12,7 +12,7 @@ use crate::{ChannelDirection, Channels, OWNER};
 use transport::{Arrived, Fabric};
 
 impl Channels {
-    /// Starts a send: takes its number, and sends it if possible.
+    /// Starts a send: takes its number, and sends the message if possible.
     pub(crate) fn start_send(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -56,7 +56,7 @@ impl Channels {
         handle.phase != ChannelPhase::Pending || small || out.gate(handle.number).is_some()
     }
 
-    /// Whether a gate line is open for a waiting send.
+    /// Whether a send waits and a gate line is open for it.
     pub(crate) fn is_line_open(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
@@ -64,12 +64,12 @@ impl Channels {
         waits && out.open_line(handle.number, handle.hint).is_some()
     }
 
-    /// Sends as much as possible. `true`: it is no longer pending.
+    /// Sends as much of the message as possible. `true`: the send is no longer pending.
     fn try_send(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
         match handle.phase {
-            ChannelPhase::Streaming(gone) => return self.stream(fabric, index, gone),
-            ChannelPhase::Chained(gone) => return self.chain(fabric, index, gone),
+            ChannelPhase::Streaming(sent_bytes) => return self.stream(fabric, index, sent_bytes),
+            ChannelPhase::Chained(sent_bytes) => return self.chain(fabric, index, sent_bytes),
             _ => {}
         }
         let out = &self.classes[handle.class as usize].out;
@@ -84,7 +84,8 @@ impl Channels {
         }
     }
 
-    /// Sends through an open gate line: copies to the receive's memory, and completes the receive on the line.
+    /// Sends through an open gate line: copies the message to the memory of the receive, and completes the receive on
+    /// the line.
     #[inline]
     fn send_through_line(
         &mut self,
@@ -129,7 +130,8 @@ impl Channels {
         }
     }
 
-    /// The same, if the kernel or the device makes the copy.
+    /// Sends through an open gate line by writes, for memory that is not mapped here: the kernel or the device moves
+    /// the bytes. `layout`: the receive to whose blocks the bytes are written.
     #[inline(never)]
     fn write_through_line(
         &mut self,
@@ -153,13 +155,13 @@ impl Channels {
             return self.pending.push(index);
         }
         handle.word = Some(word);
-        // Writes without room are posted later.
+        // `progress` posts the writes for which there is no room.
         if !self.begin_chain(fabric, index, target) {
             self.pending.push(index);
         }
     }
 
-    /// The message is too long: completes the send, and reports that to the receiver.
+    /// Handles a message that is too long: completes the send with an error, and reports the error to the receiver.
     #[cold]
     fn reject_too_long(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
         let handle = self.handles.at_mut(index);
@@ -170,7 +172,8 @@ impl Channels {
         self.send_frame(fabric, peer, head, &[message, room]);
     }
 
-    /// Sends through an open gate by writes.
+    /// Sends through an open gate that has arrived in a frame: by writes, by a copy on this node, or in frames. `true`:
+    /// the send is no longer pending.
     fn send_through_gate(&mut self, fabric: &mut Fabric, index: u32, gate: ReceiveGate) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -192,7 +195,8 @@ impl Channels {
         let class = &mut self.classes[handle.class as usize];
         let is_staging = gate.is_staging && layout.is_none();
         class.out.pass(handle.number);
-        // Otherwise the receiver would unpack more than the message from its staging buffer.
+        // A message shorter than the staging buffer is sent in frames: after a write, the receiver would unpack more
+        // bytes than the message has.
         let is_cut = is_staging && (bytes as u64) < gate.bytes;
         if is_cut || self.unwritable.contains(&peer) {
             self.begin_stream(index);
@@ -209,8 +213,9 @@ impl Channels {
         self.begin_chain(fabric, index, target)
     }
 
-    /// The same if either end has gaps and the gate's memory is mapped here: copies, and completes the receive by an
-    /// empty write. `None`: it is another case; else whether there was room.
+    /// Sends through an open gate if the peer is on this node, either end has gaps, and the memory of the receive is
+    /// mapped here: copies the message, and completes the receive by an empty write. `None`: this is not such a case.
+    /// `Some(false)`: there is no room for the write.
     fn copy_on_node(
         &mut self,
         fabric: &mut Fabric,
@@ -262,7 +267,7 @@ impl Channels {
         Some(true)
     }
 
-    /// Without a gate, sends a small message eagerly, if the receiver can buffer it.
+    /// Sends a small message, whose gate is not known, eagerly if the receiver can buffer it. `true`: it was sent.
     fn send_eager(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
@@ -285,16 +290,16 @@ impl Channels {
         true
     }
 
-    /// Sends the rest in frames, as far as there is room.
-    fn stream(&mut self, fabric: &mut Fabric, index: u32, mut gone: usize) -> bool {
+    /// Sends the message after the first `sent_bytes` bytes in frames, as far as there is room. `true`: all of it was sent.
+    fn stream(&mut self, fabric: &mut Fabric, index: u32, mut sent_bytes: usize) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let bytes = handle.memory.bytes();
         let most = fabric.caps(class.peer).max_send_bytes;
         let mut head = wire::head(wire::STREAM, class.name, handle.number);
         loop {
-            let part = most.min(bytes - gone);
-            if gone + part == bytes {
+            let part = most.min(bytes - sent_bytes);
+            if sent_bytes + part == bytes {
                 head.flags |= wire::LAST;
             }
             let post = |body: &[u8]| {
@@ -302,20 +307,20 @@ impl Channels {
                     .post_send(class.peer, head, body)
                     .map(|()| body.len())
             };
-            let Ok(went) = handle.span.part(gone, part, post) else {
-                handle.phase = ChannelPhase::Streaming(gone);
+            let Ok(part_sent) = handle.span.part(sent_bytes, part, post) else {
+                handle.phase = ChannelPhase::Streaming(sent_bytes);
                 return false;
             };
-            gone += went;
-            self.counters.streamed_bytes.add(went as u64);
-            if gone == bytes {
+            sent_bytes += part_sent;
+            self.counters.streamed_bytes.add(part_sent as u64);
+            if sent_bytes == bytes {
                 handle.finish(Ok(()));
                 return true;
             }
         }
     }
 
-    /// Binds the gate line of a receive, for its later starts.
+    /// Binds the gate line of a receive, for its later starts. If that is impossible, replies with a NO_LINE.
     fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &ReceiveGate, name: LineName) {
         let ChannelClass {
             peer,
@@ -331,7 +336,7 @@ impl Channels {
         }
     }
 
-    /// Handles a LAYOUT: blocks of a receive.
+    /// Handles a LAYOUT: records a piece of the block layout of a receive.
     pub(crate) fn take_layout(
         &mut self,
         fabric: &mut Fabric,
@@ -347,14 +352,14 @@ impl Channels {
         Some(())
     }
 
-    /// Handles a NO_LAYOUT.
+    /// Handles a NO_LAYOUT: removes the block layout of a receive.
     pub(crate) fn forget_layout(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let layouts = &mut self.classes[class as usize].out.layouts;
         layouts.forget(wire::owner(&arrived.head));
         (arrived.bytes() == 0).then_some(())
     }
 
-    /// Handles a FORGET: a gate line belongs to another receive now.
+    /// Handles a FORGET: unbinds a gate line, which no longer belongs to its receive.
     pub(crate) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         self.classes[class as usize].out.forget(arrived.words[0]);
         (arrived.bytes() == 8).then_some(())
@@ -395,8 +400,8 @@ impl Channels {
         out.note_receives(started).then_some(())
     }
 
-    /// An eager message was complete here, and is too long. Its send has the error if it was not collected yet; else
-    /// the next send of the class that is collected.
+    /// Handles a report that an eager message, whose send is complete, is too long. The send gets the error if it was
+    /// not collected yet. Otherwise the next send of the class that is collected gets the error.
     pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: SizeMismatch) {
         let state = &mut self.classes[class as usize];
         for index in &state.handles {
@@ -409,7 +414,7 @@ impl Channels {
             }
         }
         state.refused = Some(sizes);
-        // Lists do not check for it.
+        // Prepared lists do not check `refused`, so they must become invalid.
         self.epoch += 1;
     }
 }

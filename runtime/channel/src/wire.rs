@@ -2,26 +2,26 @@
 //! The frames of channels.
 //!
 //! | field | bytes | meaning |
-//! |-------|------:|---------|
-//! | kind  | 1 | one of the kinds below, of [channels' own](crate::OWNER) |
-//! | flags | 2 | bits 0 to 3: the class; of DIFFER, bit 4: sent by the receiver; of GATE, bit 5: the memory is a staging buffer, bit 6: the layout of the blocks behind it was sent; of STREAM, bit 5: the last frame; of LAYOUT, bit 5: the first frame |
-//! | word  | 8 | `context | number << 32`: the communicator's context, and the low half of a start number |
+//! |-------|------:|-----|
+//! | kind  |     1 | one of the kinds below, which are in the range of [channels](crate::OWNER) |
+//! | flags |     2 | bits 0 to 3: the class. In DIFFER, bit 4: sent by the receiver. In GATE, bit 5: the memory is a staging buffer; bit 6: the layout of the receive's blocks was sent. In STREAM, bit 5: the last frame of a message. In LAYOUT, bit 5: the first frame of a layout |
+//! | word  |     8 | `context | number << 32`: the communicator's context id, and the low half of a start number or, in LAYOUT and NO_LAYOUT, the handle of a receive |
 //!
-//! | kind | body | action of the other side |
-//! |------|------|--------------------------|
-//! | 16 GATE | bytes, remote key (3 words), token and stamp; optionally the location of a gate line | writes the message there when it has started the send of that number, with the token as immediate data |
-//! | 17 DATA | the message | delivers it to the receive of that number, or buffers it |
-//! | 18 STREAM | the next bytes of the message | appends them: for memory that cannot be written to, or a message shorter than its staging buffer |
-//! | 19 DIFFER | bytes of the message, bytes of its receive | completes the receive of that number, or the send, which may have been complete already, with an error: the message is too long |
-//! | 20 CREDIT | none | that number of receives were started, and their buffers are free |
-//! | 21 FORGET | location of a gate line | unbinds it: its receive has other memory now, or was freed |
-//! | 22 NO_LINE | token | opens the gates of that receive by frames: its gate line cannot be mapped |
-//! | 23 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | records these blocks of the receive whose handle is the number; may write there instead of to the memory of a gate, and notes that in the gate line, or in the token |
-//! | 24 NO_LAYOUT | none | removes them |
-//! | 25 LEAVE | sends, receives | no further ones will be started: operations paired with later ones complete |
-//! | 26 QUERY | none | replies with LEAVE when it has left: a send waits for it, and no receive of it is known |
+//! | kind         | body                                                                                 | action of the other side |
+//! |--------------|--------------------------------------------------------------------------------------|-----|
+//! | 16 GATE      | bytes, remote key (3 words), token and stamp; optionally the location of a gate line | when it starts the send of that number, writes the message to that memory, with the token as immediate data |
+//! | 17 DATA      | the message                                                                          | delivers the message to the receive of that number, or buffers it |
+//! | 18 STREAM    | the next bytes of the message                                                        | appends them to the message. Used if the memory cannot be written to, or the message is shorter than the staging buffer |
+//! | 19 DIFFER    | bytes of the message, bytes of its receive                                           | completes the receive or the send of that number with an error: the message is too long. Such a send may be complete already |
+//! | 20 CREDIT    | none                                                                                 | records that the receiver has started this number of receives, so their buffers are free |
+//! | 21 FORGET    | location of a gate line                                                              | unbinds the gate line: its receive has other memory now, or was freed |
+//! | 22 NO_LINE   | token                                                                                | opens the gates of the receive in the token by frames from now on: the sender cannot use its gate line |
+//! | 23 LAYOUT    | remote key (3 words), bytes of a block, blocks, stride                               | records these blocks of the receive. The sender may write to them instead of to the memory of a gate; if so, it sets a flag in the gate line's note or in the token |
+//! | 24 NO_LAYOUT | none                                                                                 | removes the recorded blocks of the receive |
+//! | 25 LEAVE     | number of sends started, number of receives started                                  | completes operations that are paired with later starts with an error: there will be none |
+//! | 26 QUERY     | none                                                                                 | if it has left the context, replies with LEAVE. A QUERY is sent if a send waits and no receive of the other side is known |
 //!
-//! The sender of a frame is identified by the queue pair.
+//! The transport identifies the sender of a frame.
 
 use transport::{Arrived, Head, Owner, RemoteKey};
 
@@ -29,7 +29,7 @@ use crate::OWNER;
 
 /// A gate.
 pub(crate) const GATE: u8 = OWNER.kind(0);
-/// A whole message, sent before its gate was known.
+/// A whole message, sent eagerly before its gate was known.
 pub(crate) const DATA: u8 = OWNER.kind(1);
 /// Some bytes of a message.
 pub(crate) const STREAM: u8 = OWNER.kind(2);
@@ -39,32 +39,32 @@ pub(crate) const DIFFER: u8 = OWNER.kind(3);
 pub(crate) const CREDIT: u8 = OWNER.kind(4);
 /// A gate line no longer belongs to its receive.
 pub(crate) const FORGET: u8 = OWNER.kind(5);
-/// A gate line cannot be mapped.
+/// The sender cannot use a gate line.
 pub(crate) const NO_LINE: u8 = OWNER.kind(6);
-/// Some blocks of a receive.
+/// One piece of the block layout of a receive.
 pub(crate) const LAYOUT: u8 = OWNER.kind(7);
 /// The blocks of a receive are no longer valid.
 pub(crate) const NO_LAYOUT: u8 = OWNER.kind(8);
 /// A process has left a context.
 pub(crate) const LEAVE: u8 = OWNER.kind(9);
-/// A send waits for a process of which no receive is known.
+/// A send waits for a process none of whose receives is known.
 pub(crate) const QUERY: u8 = OWNER.kind(10);
 
-/// Classes of a pair of ranks.
+/// Number of classes of a pair of ranks in one context.
 pub(crate) const CLASSES: u8 = 16;
-/// DIFFER is about a message that was sent already.
+/// Flag of DIFFER: the receiver has sent it, about a message that was sent eagerly.
 pub(crate) const FROM_RECEIVER: u16 = 16;
-/// GATE is that of a staging buffer.
+/// Flag of GATE: the memory is a staging buffer.
 const IS_STAGING: u16 = 32;
-/// The layout of the blocks behind GATE was sent.
+/// Flag of GATE: the layout of the receive's blocks was sent.
 const HAS_LAYOUT: u16 = 64;
-/// The last frame of a message.
+/// Flag of STREAM: the last frame of a message.
 pub(crate) const LAST: u16 = 32;
-/// The first blocks of a receive, which replace older ones.
+/// Flag of LAYOUT: the first piece of a layout, which replaces an older layout of the receive.
 pub(crate) const FIRST: u16 = 32;
 const FLAGS: u16 = FROM_RECEIVER | IS_STAGING | HAS_LAYOUT;
 
-/// The queue of starts that a frame belongs to: context and class, the same on both sides.
+/// The queue of starts that a frame belongs to: context and class, with the same values on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StartQueueName {
     pub(crate) context: u32,
@@ -85,7 +85,7 @@ pub(crate) fn head(kind: u8, name: StartQueueName, number: u64) -> Head {
     }
 }
 
-/// The queue in a header; `None` for an invalid class.
+/// The queue that a header names; `None`: the class is invalid.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the halves are cut out of the word"
@@ -99,7 +99,8 @@ pub(crate) fn name(head: &Head) -> Option<StartQueueName> {
     })
 }
 
-/// The number in a header, which is close to `near`.
+/// The start number in a header, of which only the low half is transferred: the number closest to `near`. `None`: it is
+/// out of range.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the half is cut out of the word"
@@ -111,23 +112,23 @@ pub(crate) fn number(head: &Head, near: u64) -> Option<u64> {
     near.checked_add_signed(distance.into())
 }
 
-/// The receive that LAYOUT is about, as its owner numbers it.
+/// The receive that a LAYOUT or NO_LAYOUT is about: its handle in the receiving process.
 pub(crate) fn owner(head: &Head) -> u32 {
     (head.word >> 32) as u32
 }
 
-/// The memory that the next message may be written to.
+/// An open gate: the memory that one message may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveGate {
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
     /// Immediate data by which the sender completes the receive.
     pub(crate) token: u32,
-    /// The gate line that opens later gates.
+    /// The gate line that opens later gates of this receive, if there is one.
     pub(crate) line: Option<LineName>,
-    /// The memory is a staging buffer of the receiver.
+    /// Whether the memory is a staging buffer of the receiver.
     pub(crate) is_staging: bool,
-    /// Owner of the block layout behind it, if that was sent.
+    /// Handle of the receive in the receiving process, if the layout of its blocks was sent.
     pub(crate) layout: Option<u32>,
 }
 
@@ -139,14 +140,14 @@ pub(crate) struct LineName {
 }
 
 impl ReceiveGate {
-    /// Its flags in the header.
+    /// The flags of this gate in the header.
     pub(crate) fn flags(&self) -> u16 {
         let staging = if self.is_staging { IS_STAGING } else { 0 };
         let layout = if self.layout.is_some() { HAS_LAYOUT } else { 0 };
         staging | layout
     }
 
-    /// The words of a body, and their number.
+    /// Encodes the body of a GATE: its words, and their number.
     pub(crate) fn to_words(self) -> ([u64; 6], usize) {
         let [address, bytes, check] = self.key.to_words();
         let (stamp, place) = self.line.map_or((0, 0), |line| (line.stamp, line.place));
@@ -155,7 +156,7 @@ impl ReceiveGate {
         (words, if self.line.is_some() { 6 } else { 5 })
     }
 
-    /// Decodes it. `None`: the body is invalid.
+    /// Decodes a GATE. `None`: the body is invalid.
     pub(crate) fn of(arrived: &Arrived) -> Option<Self> {
         let [bytes, address, key_bytes, check, word, place] = arrived.words;
         let stamp = u32::try_from(word >> 32).ok()?;
@@ -193,9 +194,9 @@ pub(crate) fn handle_of(token: u32) -> u32 {
 
 const NUMBER_BITS: u32 = 8;
 const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
-/// The number, and [`DIRECT`].
+/// Number of bits below the handle in a token: the start number, and [`DIRECT`].
 const TOKEN_BITS: u32 = NUMBER_BITS + 1;
-/// Largest number of handles in tokens.
+/// Largest number of handles: as many as a token can contain.
 pub(crate) const HANDLES_MAX: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
 
 #[cfg(test)]
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_carry_names_and_numbers_over_the_turn_of_the_half() {
+    fn heads_carry_names_and_numbers_across_32_bit_wraparound() {
         let it = StartQueueName {
             context: u32::MAX,
             class: 15,

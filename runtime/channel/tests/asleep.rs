@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that sleep whenever their channels are idle: gates and writes on gate lines wake them. A missed wake-up lets a
-//! rank sleep for a minute, and fails the test.
+//! Tests with ranks that sleep while they wait: a peer that stores to a gate line must wake them. After a missed
+//! wake-up a rank sleeps for a minute, which fails the test.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use suite::channels;
 use testbed::world;
 
 #[test]
-fn neighbours_wake_each_other() {
+fn channel_starts_wake_sleeping_neighbours() {
     world::shm_threads(3, async |rank| {
         rank.sleeps = true;
         channels::neighbours(rank).await;
@@ -27,7 +27,7 @@ fn neighbours_wake_each_other() {
 }
 
 #[test]
-fn gates_wake_nobody_in_vain_and_all_who_wait() {
+fn gates_wake_every_sleeping_waiter() {
     world::shm_threads(2, async |rank| {
         rank.sleeps = true;
         channels::sends_first(rank).await;

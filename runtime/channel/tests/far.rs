@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of channel starts over a network: no copies and no registrations.
+//! Tests that channel starts over a network copy nothing and register no memory.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use testbed::memory::Guarded;
 use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
 
-/// Contiguous memory of the process, or of the fabric.
+/// Contiguous memory that the process has allocated (`own`), or else the fabric.
 struct Stretch {
     place: NonNull<u8>,
     bytes: usize,
@@ -40,7 +40,8 @@ impl Stretch {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: memory of this length, valid until `end`; the tests access it only while no channel is started.
+        // SAFETY: the memory has this length and is valid until `end`; the tests access it only while no channel is
+        // started.
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
@@ -65,7 +66,7 @@ impl Stretch {
     }
 }
 
-/// Each rank sends to the other.
+/// Sends one message from each rank to the other, and checks it.
 async fn exchange(
     rank: &mut TestRank,
     ids: &[ChannelId],
@@ -86,7 +87,8 @@ async fn exchange(
     assert!(into.bytes_mut() == pattern(1 - rank.me, number, bytes));
 }
 
-/// Counters of the channels, and of the ports: registered regions, written bytes, bytes of messages.
+/// Counters of the channels, and the sums of three counters over the ports of this rank: registered regions, bytes of
+/// writes, bytes of messages.
 fn counts(rank: &mut TestRank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
     let stats = (0..rails).map(|rail| net.stats(rank.me * rails + rail));
     let all = stats.fold([0; 3], |[a, b, c], port| {
@@ -100,7 +102,7 @@ fn counts(rank: &mut TestRank, net: &FakeNet, rails: u32) -> (ChannelCounters, [
 }
 
 #[test]
-fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
+fn after_declare_data_is_written_once_without_registration() {
     const ROUNDS: u64 = 20;
     for (rails, bytes, is_own) in [
         (1, 65_536, false),
@@ -130,7 +132,7 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
             let all = ROUNDS * bytes as u64;
             let what = format!("{bytes} bytes over {rails} rails, own {is_own}");
             assert_eq!((now[0], now[1]), (registered, written + all), "{what}");
-            // Gates, and completions.
+            // The only messages are gates and completions.
             assert!(now[2] - sent < 300 * ROUNDS, "{what}: {}", now[2] - sent);
             let expected = ChannelCounters {
                 direct_bytes: before.direct_bytes + all,

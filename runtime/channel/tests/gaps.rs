@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often bytes of memory with gaps are copied, according to the counters: once if blocks are large; small ones are
-//! packed.
+//! Tests, by the counters, how often the bytes of memory with gaps are copied: once if the blocks are large. Small
+//! blocks are packed.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -21,7 +21,8 @@ use suite::gaps::{BYTES, End, exchange, shapes};
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// The counters after some messages from one shape to another, in the steady state.
+/// Direct bytes and packed bytes, each divided by the bytes of the messages, and writes per message, for messages from
+/// one shape to another after the first few.
 async fn count(
     rank: &mut TestRank,
     from: usize,
@@ -74,14 +75,14 @@ const SMALL: usize = 4;
 const TINY: usize = 5;
 
 #[test]
-fn within_a_node_blocks_are_copied_once_and_only_tiny_ones_are_packed() {
+fn on_one_node_only_tiny_blocks_are_packed() {
     world::shm_threads(2, async |rank| {
         for from in [WHOLE, BLOCKS, BACKWARDS, PIECES, SMALL, TINY] {
             for to in [WHOLE, BLOCKS, BACKWARDS, PIECES, SMALL] {
                 let counted = count(rank, from, to, 1, false).await;
                 assert_eq!(counted, [1, 0, 1], "{from} to {to}");
             }
-            // Copied by the sender to the receiver's staging buffer, and by the receiver from there.
+            // The sender copies to the staging buffer of the receiver, and the receiver copies from it.
             let counted = count(rank, from, TINY, 1, false).await;
             assert_eq!(counted, [0, 1, 1], "{from} to tiny blocks");
         }
@@ -89,7 +90,7 @@ fn within_a_node_blocks_are_copied_once_and_only_tiny_ones_are_packed() {
 }
 
 #[test]
-fn memory_that_the_system_reaches_lands_as_long_as_that_is_little() {
+fn cma_memory_is_staged_only_for_small_messages() {
     world::shm_threads(2, async |rank| {
         for (from, to) in [
             (WHOLE, WHOLE),
@@ -108,7 +109,7 @@ fn memory_that_the_system_reaches_lands_as_long_as_that_is_little() {
 }
 
 #[test]
-fn over_a_network_large_blocks_are_written_one_by_one_without_a_copy() {
+fn over_a_network_large_blocks_are_written_without_a_copy() {
     for (rails, is_own) in [(1, false), (1, true), (2, false)] {
         let net = FakeNet::new(FakeConfig::calm(1));
         let limits = NetLimits::default();
@@ -123,7 +124,7 @@ fn over_a_network_large_blocks_are_written_one_by_one_without_a_copy() {
                 let counted = count(rank, from, to, 1, is_own).await;
                 assert_eq!(counted, [1, 0, writes], "{from} to {to}, own {is_own}");
             }
-            // Packed at the end that has the small blocks.
+            // Each end that has small blocks packs or unpacks them.
             assert_eq!(count(rank, SMALL, WHOLE, 1, is_own).await, [0, 1, 1]);
             assert_eq!(count(rank, WHOLE, SMALL, 1, is_own).await, [0, 1, 1]);
             assert_eq!(count(rank, SMALL, TINY, 1, is_own).await, [0, 2, 1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels allocate nothing after their declaration: this program's allocator counts.
+//! Tests that channels allocate nothing after their declaration: the allocator of this program counts allocations.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A rank with channels, and memory of every kind.
+/// A rank with its channels and their memory.
 struct Rank {
     channels: Channels,
     fabric: Fabric,
@@ -60,11 +60,11 @@ impl Rank {
     fn declare(&mut self, direction: ChannelDirection, peer: u32, bytes: usize, striped: bool) {
         let mut buffer = Guarded::new(2 * bytes);
         let own = NonNull::from(buffer.bytes_mut()).cast();
-        // Some of it can be mapped by peers.
+        // Memory for a message of odd length is allocated by the fabric, so peers can map it.
         let given = (bytes % 2 == 1).then(|| self.fabric.allocate(2 * bytes).unwrap());
         let base = given.unwrap_or(own);
         let (block, count) = if striped { (bytes / 3, 3) } else { (bytes, 1) };
-        // SAFETY: within the buffer, which stays valid.
+        // SAFETY: within memory of this length, which stays valid until the test ends.
         let blocks = unsafe { UserBlocks::new(base, block, count, 2 * block.cast_signed()) };
         let way = ChannelKey {
             direction,
@@ -90,7 +90,7 @@ impl Rank {
                 Completion::Worked { work, outcome, .. } => {
                     self.channels.worked(&mut self.fabric, work, outcome);
                 }
-                Completion::Lost { .. } => panic!("nobody is lost"),
+                Completion::Lost { .. } => panic!("no peer is lost"),
             }
         }
         self.channels.progress(&mut self.fabric);
@@ -98,7 +98,7 @@ impl Rank {
 }
 
 #[test]
-fn nothing_is_allocated_after_the_declares() {
+fn channels_allocate_nothing_after_declare() {
     let file = segment_file_with(2, 5, 128 << 20);
     let mut ranks: Vec<_> = (0..2).map(|me| Rank::new(open(&file, 5, me, 2))).collect();
     for (me, rank) in (0..).zip(&mut ranks) {
@@ -120,10 +120,10 @@ fn nothing_is_allocated_after_the_declares() {
         .iter_mut()
         .map(|rank| rank.channels.counters())
         .collect();
-    // After the first starts, which exchange all locations.
+    // Allocations are counted from here on: those of the first starts are included.
     let before = COUNT.load(Ordering::Relaxed);
     for round in 0..60 {
-        // One or the other starts first, or opens its gates before it starts.
+        // The ranks take turns in starting first.
         for me in [round % 2, 1 - round % 2] {
             let Rank {
                 channels,

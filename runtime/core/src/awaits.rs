@@ -13,13 +13,13 @@ pub enum Awaits {
     Request(RequestId),
     /// Both of two requests.
     Both(RequestId, RequestId),
-    /// Requests in an array of the application's.
+    /// Requests in an array of the application.
     List(RequestList),
-    /// A message that the call does not receive (a probe).
+    /// A message that the call looks for but does not receive (a probe).
     Message(ReceiveSource),
     /// The other ranks of a communicator.
     Ranks(AwaitedCollective),
-    /// Something else.
+    /// Something without a form for debuggers.
     #[default]
     Other,
 }
@@ -27,13 +27,13 @@ pub enum Awaits {
 /// The collective call that a thread waits in, for debuggers.
 #[derive(Clone, Copy, Debug)]
 pub struct AwaitedCollective {
-    /// A context of its communicator.
+    /// A context id of the collective's communicator.
     pub context: ContextId,
-    /// Sequence number of the call on its communicator: the same at all ranks that call in the same order.
+    /// Sequence number of the call on its communicator: equal at all ranks that call collectives in the same order.
     pub call: Option<i32>,
-    /// Its root, if it has one.
+    /// The root of the collective, if it has one.
     pub root: Option<Peer>,
-    /// Bytes of its data, if all ranks must agree on them.
+    /// Bytes of data of the collective, if all ranks must agree on that number.
     pub bytes: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl AwaitedCollective {
         (root, self.call.unwrap_or(ANY_TAG))
     }
 
-    /// Its bytes, in the form that debuggers read.
+    /// Bytes of data of the collective, in the form that debuggers read.
     pub(crate) fn recorded_bytes(self) -> u64 {
         self.bytes.unwrap_or(NO_BYTES)
     }
@@ -53,7 +53,7 @@ impl AwaitedCollective {
 /// The application's array of request handles, eight bytes each.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestList {
-    /// Its address.
+    /// Address of the array.
     pub address: usize,
     /// Number of handles.
     pub count: usize,

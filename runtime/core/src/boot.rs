@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process obtains the job that it belongs to, and its connection to the daemon of its node or to the substitute
-//! for it (`managed.rs`).
+//! Finds the job that a process belongs to, and connects the process to the daemon of its node or to the substitute for
+//! a daemon (`managed.rs`).
 //!
 //! # Safety
-//! Descriptors arrive as numbers in the environment. Each is checked to be of the expected kind before it is owned;
-//! from then on only its owner closes it.
+//! Descriptors arrive as numbers in the environment. Each descriptor is checked to be of the expected kind before an
+//! [`OwnedFd`] is made from it; only that owner closes it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -30,7 +30,7 @@ use crate::var::{ROWS, Variable, VariableValues, launch, settings};
 /// The initial state of a process, from its launcher.
 #[derive(Debug)]
 pub struct LaunchState {
-    /// The job; `None` for a program that was started without the launcher.
+    /// The job; `None` for a program that was started without a launcher.
     pub boot: Option<Boot>,
     /// The connection to the daemon.
     pub link: Option<DaemonLink>,
@@ -38,7 +38,8 @@ pub struct LaunchState {
     pub segment: Option<OwnedFd>,
 }
 
-/// The connection to the daemon. Clones share it, for code without access to the [`Universe`](crate::Universe).
+/// The connection to the daemon. Clones share the connection; they are for code without access to the
+/// [`Universe`](crate::Universe).
 #[derive(Clone, Debug)]
 pub struct DaemonLink {
     to: To,
@@ -59,14 +60,14 @@ enum To {
 pub(crate) enum ControlInput {
     /// A message from the daemon.
     Message(ToRank),
-    /// An invalid message, or none yet.
+    /// An invalid message, or no message yet.
     Nothing,
     /// The daemon has closed the connection.
     End,
 }
 
 impl LaunchState {
-    /// Number of ranks of the job that this process will join in `MPI_Init`, as far as it is known before.
+    /// Number of ranks of the job that this process will join in `MPI_Init`; 1 if it is not known before that call.
     #[must_use]
     pub fn expected_size() -> u32 {
         if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
@@ -80,8 +81,8 @@ impl LaunchState {
         found.map_or(1, |found| found.size(&Environment))
     }
 
-    /// Reads the launcher's settings, takes over the inherited descriptors, and sends the hello message. `publishes`:
-    /// whether the process will publish its network address record.
+    /// Reads the launcher's settings, takes over the inherited descriptors, and sends the hello message, which contains
+    /// the result of `publishes`: whether the process will publish its network address record.
     ///
     /// # Errors
     /// When there is a launcher but its settings cannot be used.
@@ -92,12 +93,13 @@ impl LaunchState {
         let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) else {
             return Self::from_another(PmiSetting::of(values.get(Variable::Pmi)));
         };
-        // SAFETY: MPI_Init may be called by one thread only and before others call MPI; a program that changes its
-        // environment from another thread at that moment breaks POSIX's rules with or without us. Without this a child
-        // process of the rank would take itself for the rank.
+        // SAFETY: MPI_Init may be called by one thread only, and before other threads call MPI; a program that changes
+        // its environment from another thread at that moment breaks POSIX's rules with or without this library. The
+        // variable is removed because a child process of the rank would otherwise join as this rank.
         unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
         for name in OF_PMI {
-            // SAFETY: as above; and for the same reason, as rmpiexec offers PMI to other MPI libraries.
+            // SAFETY: as above. The variables are removed for the same reason: rmpiexec sets them for other MPI
+            // libraries.
             unsafe { std::env::remove_var(name) };
         }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
@@ -125,10 +127,10 @@ pub fn started_by(values: &VariableValues) -> Result<Option<String>, String> {
     }
     let found = PmiAddress::detect(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
     let found = found.map_err(|error| error.to_string())?;
-    Ok(found.words(&Environment))
+    Ok(found.description(&Environment))
 }
 
-/// Variables by which an MPICH derivative in a child process would take itself for the rank.
+/// Variables with which an MPICH derivative in a child process would join as this rank.
 const OF_PMI: [&str; 5] = [
     "PMI_FD",
     "PMI_RANK",
@@ -142,7 +144,7 @@ impl LaunchState {
     fn from_another(setting: PmiSetting) -> Result<Self, Error> {
         let found = PmiAddress::detect(setting, &Environment)?;
         if found != PmiAddress::None {
-            // SAFETY: as for the boot variable, and before a library begins threads of its own.
+            // SAFETY: as for the boot variable; and no library of the launcher has started threads yet.
             unsafe { std::env::set_var(USED_VARIABLE, used(&Environment)) };
         }
         let Some(manager) = found.begin(own_stream)? else {
@@ -178,16 +180,17 @@ impl LaunchState {
         launch::end(launch::LaunchPhase::Job);
     }
 
-    /// Aborts the job because this process cannot join it: the other ranks would wait for it.
+    /// Aborts the job of another launcher because this process cannot join it: the other ranks would wait for this
+    /// process. Does nothing if the connection is to a daemon of rmpi.
     pub(crate) fn give_up(&self, why: &Error) {
         if let Some(To::Managed(managed)) = self.link.as_ref().map(|link| &link.to) {
-            // If the abort is not delivered, the end of this process must do.
+            // If the abort is not delivered, the exit of this process has to end the job.
             let _ = lock(managed).abort(1, &why.to_string());
         }
     }
 
-    /// Publishes this process's network address record to the other ranks if no daemon does so later. Collective over
-    /// the job; either all ranks have opened a network, or none.
+    /// Exchanges network address records with the other ranks through the server of another launcher. Does nothing if a
+    /// daemon of rmpi exchanges them later. Collective over the job; either all ranks have opened a network, or none.
     ///
     /// # Errors
     /// When the launcher's server fails.
@@ -217,7 +220,7 @@ impl Inherited for Environment {
         if number < 3 {
             return false;
         }
-        // SAFETY: borrowed for the time of this call; a number that is not open gives EBADF, not harm.
+        // SAFETY: borrowed for this call only; a number that is not open gives EBADF, not harm.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
     }
@@ -234,7 +237,7 @@ pub(crate) fn other_end(socket: &OwnedFd) -> Option<(u32, Option<i32>)> {
     let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let place: *mut libc::c_void = (&raw mut found).cast();
-    // SAFETY: an open descriptor, and room for the stated number of bytes.
+    // SAFETY: the descriptor is open, and `found` has room for `bytes` bytes.
     let got = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
     (got == 0).then_some((found.uid, (found.pid > 0).then_some(found.pid)))
 }
@@ -243,7 +246,8 @@ fn lock(managed: &Mutex<Managed>) -> MutexGuard<'_, Managed> {
     managed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As `lock`, for a process that is about to exit and may have been interrupted while it holds the lock.
+/// Locks `managed`, but gives up after `FLUSH_TIME`: for a process that is about to exit, and that a signal may have
+/// interrupted while it held the lock.
 fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error> {
     let since = Instant::now();
     loop {
@@ -262,8 +266,8 @@ fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error>
     }
 }
 
-/// Sends the hello message over the inherited socket, or over a new connection if that socket was lost, or was closed
-/// for writing by an earlier MPI program of this rank: then the segment is another one too.
+/// Sends the hello message over the inherited socket. Opens a new connection if that socket was lost, or was closed for
+/// writing by an earlier MPI program of this rank. The daemon then also sends the segment.
 fn send_hello(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
@@ -285,8 +289,8 @@ fn send_hello(
     Ok((DaemonLink::new(socket, rank), segment))
 }
 
-/// Where the Yama module lets only ancestors read a process's memory, grants access to the daemon and its descendants:
-/// the other ranks. Elsewhere the call fails, and is not needed.
+/// Where the Yama module lets only ancestors read a process's memory, grants access to the daemon and its descendants,
+/// among them the other ranks. Without the module the call fails, and is not needed.
 fn allow_single_copy(daemon_pid: u32) {
     if let Some(daemon) = Pid::from_raw(daemon_pid.cast_signed()) {
         let _ = set_ptracer(PTracer::ProcessID(daemon));
@@ -299,14 +303,15 @@ impl DaemonLink {
         Self { to, rank }
     }
 
-    /// Whether a daemon of ours is at the other end, which reports the fate of the job to the user.
+    /// Whether the other end is a daemon of rmpi, which reports the fate of the job to the user.
     #[must_use]
     pub fn has_daemon(&self) -> bool {
         matches!(self.to, To::Daemon(_))
     }
 
-    /// To be called when the process exits with this code without `MPI_Finalize`. If no daemon of ours detects that,
-    /// this ends the job: some launchers leave the other ranks waiting.
+    /// To be called when the process exits with `code` without `MPI_Finalize`. Ends the job of another launcher,
+    /// because some launchers leave the other ranks waiting. Does nothing if a daemon of rmpi is connected, which
+    /// detects the exit.
     pub fn ends(&self, code: i32) {
         let To::Managed(managed) = &self.to else {
             return;
@@ -317,10 +322,10 @@ impl DaemonLink {
         if managed.may_end() {
             return;
         }
-        // As in `flush_output`: the process exits even if the server does not answer.
-        // SAFETY: the default action is no function.
+        // SIGALRM ends the process if the server does not answer, as in `flush_output`.
+        // SAFETY: SIG_DFL, the default action, is not a function that could be called.
         unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
-        // SAFETY: takes a number.
+        // SAFETY: `alarm` takes only a number.
         unsafe { libc::alarm(END_SECONDS) };
         let rank = self.rank;
         eprintln!("rmpi: rank {rank} ends with exit code {code} before MPI_Finalize; the job ends");
@@ -328,7 +333,7 @@ impl DaemonLink {
         let _ = managed.abort(code.max(1), "a rank has ended before MPI_Finalize");
     }
 
-    /// Reports that this rank has finalized MPI: from now on it may exit.
+    /// Reports that this rank has finalized MPI and may exit from now on.
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -337,14 +342,15 @@ impl DaemonLink {
             To::Managed(managed) => lock(managed).finalized(),
             To::Daemon(socket) => {
                 report(socket, &ToDaemon::Finalized { rank: self.rank })?;
-                // For the next MPI program of this rank, see `send_hello`; a closed socket needs no shutdown.
+                // The shutdown makes `send_hello` of the next MPI program of this rank open a new connection. A closed
+                // socket, on which the shutdown fails, has the same effect.
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);
                 Ok(())
             }
         }
     }
 
-    /// Requests the end of the job, as `MPI_Abort`.
+    /// Requests the end of the job, for `MPI_Abort`.
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -365,7 +371,8 @@ impl DaemonLink {
         }
     }
 
-    /// Requests the end of the job because of an error, whose message follows "was ended by".
+    /// Requests the end of the job because of an error. `error` is what follows "was ended by" in the launcher's
+    /// message.
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -386,14 +393,16 @@ impl DaemonLink {
         }
     }
 
-    /// Reports a call of a function that this library does not implement: the launcher repeats it to the user if the
+    /// Reports a call of a function that this library does not implement: the launcher reports it to the user if the
     /// job fails.
     ///
     /// # Errors
-    /// When the daemon is gone, or there is none.
+    /// When the daemon is gone, or the launcher is another one.
     pub fn missing(&self, function: &str) -> Result<(), Error> {
         match &self.to {
-            To::Managed(_) => Err(Error::Boot("another launcher has no ear for it".to_owned())),
+            To::Managed(_) => Err(Error::Boot(
+                "another launcher does not accept the report".to_owned(),
+            )),
             To::Daemon(socket) => {
                 let (rank, function) = (self.rank, function.to_owned());
                 report(socket, &ToDaemon::Missing { rank, function })
@@ -401,7 +410,8 @@ impl DaemonLink {
         }
     }
 
-    /// Takes the next message from the daemon; never blocks. After the segment has arrived this is the only reader.
+    /// Takes the next message from the daemon; never blocks. After the segment has arrived, no other code reads the
+    /// socket.
     pub(crate) fn receive(&self) -> ControlInput {
         let socket = match &self.to {
             To::Managed(managed) => return lock(managed).receive(),
@@ -417,37 +427,39 @@ impl DaemonLink {
         }
     }
 
-    /// Sends a message if the socket has room for it. [`receive`](Self::receive) detects a closed connection.
-    pub(crate) fn try_send(&self, words: &ToDaemon) -> bool {
+    /// Sends a message if the socket has room for it. `false`: it has none, or a signal interrupted the call; try again
+    /// later. A closed connection returns `true`; [`receive`](Self::receive) detects it.
+    pub(crate) fn try_send(&self, message: &ToDaemon) -> bool {
         let socket = match &self.to {
             To::Managed(managed) => {
-                lock(managed).take(words);
+                lock(managed).take(message);
                 return true;
             }
             To::Daemon(socket) => socket,
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::net::send(socket, &words.encode(), flags);
+        let sent = rustix::net::send(socket, &message.encode(), flags);
         !matches!(sent, Err(Errno::AGAIN | Errno::INTR))
     }
 }
 
-fn report(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
-    send(socket, words)
+fn report(socket: &OwnedFd, message: &ToDaemon) -> Result<(), Error> {
+    send(socket, message)
         .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
 }
 
-fn send(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Errno> {
-    rustix::net::send(socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
+fn send(socket: &OwnedFd, message: &ToDaemon) -> Result<(), Errno> {
+    rustix::net::send(socket, &message.encode(), SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Flushes the C library's output streams, but waits for that only `FLUSH_TIME`: another thread may hold a stream's
-/// lock for ever, or the reader may have stopped. What follows until the process exits is bounded too: a program that
-/// aborts in a signal handler may have been interrupted, or have crashed, while it held the lock of its heap.
+/// Flushes the C library's output streams, and waits at most `FLUSH_TIME` for that: another thread may hold a stream's
+/// lock for ever, or the reader may have stopped. SIGALRM bounds the time from here until the process exits, because a
+/// program that aborts in a signal handler may have been interrupted, or have crashed, while it held the lock of its
+/// heap.
 pub fn flush_output() {
-    // SAFETY: the default action is no function.
+    // SAFETY: SIG_DFL, the default action, is not a function that could be called.
     unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
-    // SAFETY: takes a number.
+    // SAFETY: `alarm` takes only a number.
     unsafe { libc::alarm(END_SECONDS) };
     let (done, written) = std::sync::mpsc::channel();
     let flush = move || {
@@ -463,7 +475,7 @@ pub fn flush_output() {
 
 /// Exits at once, without the application's exit handlers, since these may call MPI or wait for other threads.
 pub fn leave(code: i32) -> ! {
-    // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
+    // SAFETY: `_exit` takes only a number and does not return; nothing that is skipped is needed for memory safety.
     unsafe { libc::_exit(code) }
 }
 
@@ -472,7 +484,7 @@ const END_SECONDS: libc::c_uint = 3;
 /// Time limit of [`flush_output`].
 const FLUSH_TIME: Duration = Duration::from_millis(300);
 
-/// Requests the descriptors from the daemon over its socket.
+/// Connects to the daemon's socket and requests the segment. Returns the connection and the segment.
 fn request_descriptors(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
     let failed = |action: &str, error: io::Error| {
         Error::Boot(format!(
@@ -491,13 +503,13 @@ fn request_descriptors(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
         .map_err(|error| failed("has no address of", error.into()))?;
     rustix::net::connect(&socket, &address)
         .map_err(|error| failed("cannot reach", error.into()))?;
-    let words = ToDaemon::AskSegment {
+    let message = ToDaemon::AskSegment {
         rank: boot.rank,
         job: boot.job,
     }
     .encode();
-    rustix::net::send(&socket, &words, SendFlags::NOSIGNAL)
-        .map_err(|error| failed("cannot ask", error.into()))?;
+    rustix::net::send(&socket, &message, SendFlags::NOSIGNAL)
+        .map_err(|error| failed("cannot send to", error.into()))?;
     let segment = answer(socket.as_fd()).map_err(|error| failed("got no answer from", error))?;
     Ok((socket, segment))
 }
@@ -526,14 +538,14 @@ fn own_socket(number: RawFd) -> Option<OwnedFd> {
     })
 }
 
-/// Owns an inherited descriptor if it is a stream socket: that of another launcher's server.
+/// Owns an inherited descriptor if it is a stream socket, as the one to another launcher's server is.
 fn own_stream(number: RawFd) -> Option<OwnedFd> {
     own(number, |file| {
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
     })
 }
 
-/// Owns the inherited descriptor of the node segment, if it is one.
+/// Owns the inherited descriptor of the node segment, if the descriptor is one of the segment of this job.
 fn own_segment(boot: &Boot) -> Option<OwnedFd> {
     let (job, local_size) = (boot.job, boot.local_size());
     own(boot.segment_fd, |file| {
@@ -545,7 +557,7 @@ fn own(number: RawFd, is_right: impl Fn(BorrowedFd<'_>) -> bool) -> Option<Owned
     if number < 3 {
         return None;
     }
-    // SAFETY: borrowed for the time of this call; a number that is not open gives EBADF, not harm.
+    // SAFETY: borrowed for this call only; a number that is not open gives EBADF, not harm.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     if !is_right(file) || rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC).is_err() {
         return None;

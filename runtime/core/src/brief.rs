@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast paths of requests: requests that are complete already, or become complete after a bounded number of polls.
 //!
-//! Each returns `None` or `false` if a request or a frame needs special handling, and the general path continues from
-//! there; requests collected before stay collected.
+//! Each function returns `None` or `false` if a request or a frame needs special handling. The caller then continues on
+//! the general path; requests that were collected before stay collected.
 
 use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
 use transport::{Arrived, NetWord, WordPoll};
@@ -21,8 +21,9 @@ pub enum Ended {
 }
 
 impl Universe {
-    /// The fast path of waiting, for a receive from [`receive_first`](crate::Messages::receive_first) or a plain one:
-    /// polls a bounded number of times. `None`: not complete yet, or not plain; nothing was collected.
+    /// The fast path of waiting, for a receive that is plain or that [`receive_first`](crate::Messages::receive_first)
+    /// started. Polls a bounded number of times. `None`: the receive is not complete yet, or not plain; nothing was
+    /// collected.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_awaited(token) {
@@ -31,7 +32,8 @@ impl Universe {
         }
     }
 
-    /// The second part of [`wait_briefly`](Self::wait_briefly): the message is not of eight bytes.
+    /// The second part of [`wait_briefly`](Self::wait_briefly): the next frame is not a message of eight bytes for this
+    /// receive.
     #[inline(never)]
     fn wait_a_little(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_small(token) {
@@ -41,7 +43,7 @@ impl Universe {
         }
     }
 
-    /// The same if the body of the next frame is in a buffer of its sender.
+    /// Continues [`wait_briefly`](Self::wait_briefly) if the body of the next frame is in a buffer of its sender.
     #[inline(never)]
     fn wait_for_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_long(token) {
@@ -50,8 +52,8 @@ impl Universe {
         }
     }
 
-    /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already,
-    /// or another frame comes first.
+    /// The third part of [`wait_briefly`](Self::wait_briefly): the message was not taken in by the parts before, the
+    /// receive is complete already, or another frame comes first.
     #[inline(never)]
     fn wait_for_other(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
@@ -72,7 +74,7 @@ impl Universe {
                 PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                     std::hint::spin_loop()
                 }
-                // Every few frames: no reason to leave the fast path with the rest of a window.
+                // The window of frames runs out every few frames, which is no reason to leave the fast path.
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_without_first()
                 }
@@ -87,16 +89,16 @@ impl Universe {
         None
     }
 
-    /// Polls the network, several times if no other transport is in use. Takes in the frames found, and collects the
-    /// receive of `token` if one is its message of eight bytes.
+    /// Polls the network; several times if no other transport is in use. Takes in the frames found. Collects the
+    /// receive of `token` if one of these frames is its message of eight bytes.
     #[inline(always)]
     fn poll_network(&mut self, token: u32) -> Option<ReceivedMessage> {
-        let looks = if self.messages.pump.fabric.is_all_networked() {
+        let polls = if self.messages.pump.fabric.is_all_networked() {
             NETWORK_POLLS
         } else {
             1
         };
-        for _ in 0..looks {
+        for _ in 0..polls {
             match self.messages.pump.fabric.poll_word() {
                 WordPoll::Nothing => {}
                 WordPoll::Word(far) => return self.take_in_network_word(token, far),
@@ -113,8 +115,8 @@ impl Universe {
         None
     }
 
-    /// Takes in a network frame with a body of eight bytes; collects the receive of `token` if it is the message for
-    /// it.
+    /// Takes in a network frame with a body of eight bytes. Collects the receive of `token` if the frame is the message
+    /// for that receive.
     #[inline(always)]
     pub(crate) fn take_in_network_word(
         &mut self,
@@ -138,7 +140,7 @@ impl Universe {
         None
     }
 
-    /// Takes in a network frame, and posts the frames that it has released.
+    /// Takes in a network frame, and posts the frames that can be sent as a result.
     #[inline(never)]
     fn take_in_one_far(&mut self, arrived: &Arrived) {
         self.completions_seen = self.completions_seen.wrapping_add(1);
@@ -153,12 +155,14 @@ impl Universe {
         self.take_in_frame(&far.arrived());
     }
 
-    /// Whether a wait polls the network without leaving the fast path: if the core is not needed by other processes.
+    /// Whether a wait polls the network without leaving the fast path: if there is a network, and no other process
+    /// needs the core.
     fn polls_network(&self) -> bool {
         self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
-    /// Starts an inactive persistent request. `false`: nothing was done; it is not one, or gates are in use.
+    /// Starts an inactive persistent request. `false`: nothing was done, because the request is not such a request or
+    /// because gates are in use.
     #[inline]
     pub fn start_fast(&mut self, token: u32) -> bool {
         if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
@@ -179,7 +183,7 @@ impl Universe {
         true
     }
 
-    /// Collects a persistent request that is complete, or becomes complete after a bounded number of polls. It is
+    /// Collects a persistent request that is complete, or becomes complete within a bounded number of polls; it is
     /// inactive afterwards. `None`: nothing was collected.
     #[inline(never)]
     pub fn wait_for_started(&mut self, token: u32) -> Option<Ended> {
@@ -200,8 +204,8 @@ impl Universe {
         None
     }
 
-    /// One poll of a wait. `false`: the next frame needs the general path, or there is none and the core may be needed
-    /// by other processes.
+    /// Polls once for a wait. `false`: the next frame needs the general path, or there is no frame and other processes
+    /// may need the core.
     #[inline]
     fn poll_first(&mut self) -> bool {
         match self.messages.pump.take_in_first(NO_TOKEN) {
@@ -219,7 +223,7 @@ impl Universe {
     }
 
     /// For test calls: collects a receive from [`receive_first`](crate::Messages::receive_first) if its message is the
-    /// next frame. Returns the same as [`wait_briefly`](Self::wait_briefly).
+    /// next frame. Returns what [`wait_briefly`](Self::wait_briefly) returns.
     #[inline]
     pub fn take_if_first(&mut self, token: u32) -> Option<ReceivedMessage> {
         let awaited = self.messages.pump.take_in_awaited(token);
@@ -230,8 +234,7 @@ impl Universe {
         Some(ended)
     }
 
-    /// Takes in the next frames, for test calls: at most as many messages as a wait polls for. `false`: there were
-    /// none.
+    /// For test calls: takes in the next frames, at most `BRIEF_POLLS`. `false`: none was taken in.
     #[inline]
     pub fn take_in_arrived(&mut self) -> bool {
         if !self.messages.pump.sides.is_empty() {
@@ -246,8 +249,8 @@ impl Universe {
         has_taken
     }
 
-    /// A turn of progress for a test of a send or receive in progress. `true`: it is not complete. `false`: it may be
-    /// complete, or the general path has something to do.
+    /// A turn of progress for a test of a send or receive in progress. `true`: the request is not complete. `false`: it
+    /// may be complete, or the general path has something to do.
     #[inline]
     pub fn is_not_yet(&mut self, token: u32) -> bool {
         let Some(request) = self.messages.find_request(token) else {
@@ -269,8 +272,8 @@ impl Universe {
         }
     }
 
-    /// Collects a send or receive that is complete and needs no special handling. The flag returned: its handle stays
-    /// valid, since it is persistent.
+    /// Collects a send or receive that is complete and needs no special handling. The second value of the result:
+    /// whether the handle stays valid, because the request is persistent.
     #[inline]
     pub fn collect_fast(&mut self, token: u32) -> Option<(Ended, bool)> {
         if !self.messages.is_collectable(token) {
@@ -293,7 +296,7 @@ impl Universe {
 
 /// Consecutive polls of the network if no other transport is in use.
 const NETWORK_POLLS: u32 = 16;
-/// Polls of the fast path before the general wait, which polls everything, takes over.
+/// Polls of the fast path before the wait continues on the general path, which polls everything.
 const BRIEF_POLLS: u32 = 64;
 /// The token of no request.
 const NO_TOKEN: u32 = 0;

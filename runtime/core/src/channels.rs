@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels between the ranks of a communicator: those of crate `channel`, addressed by rank and context. They
-//! are not part of MPI; libraries use them through a private C interface.
+//! Gated channels between the ranks of a communicator: the channels of crate `channel`, addressed by rank and context
+//! id. They are not part of MPI; libraries use them through a private C interface.
 
 use channel::ChannelKey;
 pub use channel::{
@@ -13,14 +13,14 @@ use crate::carrier::carrier;
 use crate::network::JobNetwork;
 use crate::{Comm, Messages, Peer};
 
-/// A channel as the program addresses it: direction, rank in the communicator, class.
+/// A channel as the program addresses it: by direction, rank in the communicator, and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelSpec {
     /// The direction of this end.
     pub direction: ChannelDirection,
-    /// The rank at the other end, in the communicator.
+    /// The rank of the process at the other end, in the communicator.
     pub rank: u32,
-    /// Number of the queue between the two ranks, below 16.
+    /// Number that distinguishes the channels between two ranks; below 16.
     pub class: u8,
 }
 
@@ -56,7 +56,7 @@ impl ProcessChannels {
         Some(self.own.declare(&mut messages.pump.fabric, key, memory))
     }
 
-    /// Starts all of these, the receives first; or none.
+    /// Starts all of these channel ends, the receives first. If there is an error, none is started.
     ///
     /// # Errors
     /// Those of [`channel::Channels::start`].
@@ -69,7 +69,7 @@ impl ProcessChannels {
         self.own.start(&mut messages.pump.fabric, ids)
     }
 
-    /// Whether all of these have completed, or are not started.
+    /// Whether each of these channel ends has completed, or is not started.
     ///
     /// # Errors
     /// Those of [`channel::Channels::are_done`].
@@ -78,7 +78,7 @@ impl ProcessChannels {
         self.own.are_done(ids)
     }
 
-    /// Collects all of these.
+    /// Collects all of these channel ends.
     ///
     /// # Errors
     /// Those of [`channel::Channels::collect`].
@@ -108,12 +108,13 @@ impl ProcessChannels {
         self.own.free(&mut messages.pump.fabric, id)
     }
 
-    /// This process starts nothing more in the context of a communicator: peers that wait for it there are informed.
+    /// Records that this process starts nothing more in the context of a communicator, and informs the peers that wait
+    /// for it there.
     pub fn leave(&mut self, messages: &mut Messages, comm: &Comm) {
         self.own.leave(&mut messages.pump.fabric, comm.context.0);
     }
 
-    /// The error of the last message of an end that was collected, and the reason if its peer is dead.
+    /// The error of the last message of a channel end that was collected; if the peer is dead, also the reason.
     ///
     /// # Errors
     /// Those of [`channel::Channels::failed`].
@@ -137,7 +138,7 @@ impl ProcessChannels {
         self.own.counters()
     }
 
-    /// The channels' part of a turn. `true`: something was posted.
+    /// A turn of the channels. `true`: something was posted.
     #[inline(never)]
     pub(crate) fn turn(&mut self, fabric: &mut Fabric) -> bool {
         self.own.progress(fabric)

@@ -25,7 +25,7 @@ pub struct Group(Arc<Members>);
 enum Members {
     /// World ranks `0 .. size`, in order.
     Identity { size: u32 },
-    /// Any others; the map is the inverse.
+    /// Any other processes. `ranks` maps each process to its rank.
     Table {
         peers: Box<[Peer]>,
         ranks: FxHashMap<Peer, u32>,
@@ -35,11 +35,11 @@ enum Members {
 /// The result of comparing two groups or communicators (MPI 5.0 sections 7.3.1 and 7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupComparison {
-    /// The same object.
+    /// The same communicator, or groups of the same processes in the same order.
     Identical,
-    /// Same processes in the same order.
+    /// Different communicators of the same processes in the same order.
     Congruent,
-    /// Same processes in another order.
+    /// The same processes in another order.
     Similar,
     /// Different processes.
     Unequal,
@@ -100,7 +100,7 @@ impl Group {
         matches!(&*self.0, Members::Identity { .. })
     }
 
-    /// The process of each rank; `None` where ranks are world ranks. It does not move while the group exists.
+    /// The process of each rank; `None` if ranks are world ranks. The table does not move while the group exists.
     #[must_use]
     pub fn table(&self) -> Option<&[Peer]> {
         match &*self.0 {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// Address of the world ranks in memory, for a debugger; 0 where ranks are world ranks.
+    /// Address in memory of the table of processes by rank, for a debugger; 0 if ranks are world ranks.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.table().map_or(0, |peers| peers.as_ptr().addr() as u64)
@@ -120,7 +120,7 @@ impl Group {
         (0..self.size()).filter_map(|rank| self.peer(rank))
     }
 
-    /// Compares two groups: never [`GroupComparison::Congruent`].
+    /// Compares two groups. The result is never [`GroupComparison::Congruent`].
     #[must_use]
     pub fn compare(&self, other: &Self) -> GroupComparison {
         if Arc::ptr_eq(&self.0, &other.0) {
@@ -142,44 +142,47 @@ impl Group {
 /// A communicator (MPI 5.0 sections 7.4 and 7.6).
 #[derive(Clone, Debug)]
 pub struct Comm {
-    /// Context of its point-to-point messages. Collectives use the next one, and the one after that serves to make
-    /// other communicators from it.
+    /// Context id of its point-to-point messages. Its collectives use the next context id. The one after that is for
+    /// messages by which other communicators are made from this one.
     pub context: ContextId,
-    /// Its processes; of an intercommunicator those of the local group.
+    /// Processes of the communicator; in an intercommunicator, of the local group.
     pub group: Group,
-    /// Rank of this process in it.
+    /// Rank of this process in the communicator.
     pub rank: u32,
-    /// The remote group of an intercommunicator.
+    /// The remote group of an intercommunicator; `None` in an intracommunicator.
     pub remote: Option<Group>,
-    /// Its topology (MPI 5.0 chapter 8).
+    /// Topology of the communicator (MPI 5.0 chapter 8), if it has one.
     pub topology: Option<Arc<Topology>>,
     calls: Rc<CommCalls>,
-    /// The tag of the call that this copy was made for, if any.
+    /// The tag of the collective call that this copy was made for, if any.
     tag: Option<i32>,
     /// This process's seat at the board of its ranks, used for small collectives.
     pub(crate) seat: Option<Rc<Seat>>,
-    /// Other communicators, of other processes, have the same context: it cannot identify a board.
+    /// Whether other communicators, of other processes, have the same context id, which therefore cannot identify a
+    /// board.
     shares_context: bool,
-    /// Its ranks grouped by node, computed on first use; inner `None`: the grouping is trivial or unknown.
+    /// The ranks grouped by node, computed on first use. Inner `None`: grouping is of no use, or a node is unknown.
     pub(crate) nodes: Rc<OnceCell<Option<Rc<CommNodes>>>>,
-    /// Its row for debuggers.
+    /// The row of this communicator in the table for debuggers.
     pub(crate) row: Option<&'static CommRow>,
 }
 
 /// Counters of the collective calls of a communicator.
 #[derive(Debug, Default)]
 struct CommCalls {
-    /// Collective calls.
+    /// Number of collective calls.
     collectives: Cell<u32>,
-    /// Persistent collectives initialized.
+    /// Number of persistent collectives initialized.
     persistent: Cell<u32>,
-    /// The last call has not sent or received anything yet.
+    /// Whether the last call has sent and received nothing yet.
     idle: Cell<bool>,
-    /// A call was never started, because its arguments were wrong: the other ranks may still be in it.
+    /// Whether a call ended before it started, because its arguments were wrong: the other ranks may still be in that
+    /// call.
     missed: Cell<bool>,
-    /// The number of the next call, if this rank has already arrived for it at the board, and the round.
+    /// Number of the next call and the board's round, if the fast path has already arrived at the board for that call.
     begun: Cell<Option<(u32, Round)>>,
-    /// A call that the fast path began, and how many of its broadcast queue entries were taken there.
+    /// Number of a call that the fast path began, and how many broadcast queue entries the fast path took for that
+    /// call.
     read_entries: Cell<(u32, usize)>,
 }
 
@@ -202,7 +205,7 @@ impl Comm {
         }
     }
 
-    /// Marks it as one of several communicators of different processes that are made at once, with one context.
+    /// Marks this communicator as one of several that different processes make at once with one context id.
     #[must_use]
     pub fn sharing_context(self) -> Self {
         Self {
@@ -211,25 +214,25 @@ impl Comm {
         }
     }
 
-    /// Whether other communicators may have its context.
+    /// Whether other communicators may have the same context id.
     pub(crate) fn shares_context(&self) -> bool {
         self.shares_context || contexts::is_agreed(self.context)
     }
 
-    /// The same as an intercommunicator, if there is a remote group.
+    /// This communicator with the given remote group. `Some` makes it an intercommunicator.
     #[must_use]
     pub fn with_remote(self, remote: Option<Group>) -> Self {
         Self { remote, ..self }
     }
 
-    /// The same with a topology.
+    /// This communicator with a topology.
     #[must_use]
     pub fn with_topology(self, topology: Topology) -> Self {
         let topology = Some(Arc::new(topology));
         Self { topology, ..self }
     }
 
-    /// Another communicator of the same processes and topology, as a duplicate is.
+    /// A duplicate with another context id: the same processes and topology.
     #[must_use]
     pub fn with_context(&self, context: ContextId) -> Self {
         Self {
@@ -246,8 +249,8 @@ impl Comm {
 
     /// A copy for one collective call, and for all steps of that call.
     ///
-    /// The call is counted here, whatever its outcome: if the arguments are wrong on one rank alone, the tags of later
-    /// calls must still agree.
+    /// The call is counted here, whatever its outcome: even if the arguments are wrong on only one rank, the tags of
+    /// later calls must agree.
     #[must_use]
     pub fn for_one_call(&self) -> Self {
         let tag = Some(count(&self.calls.collectives));
@@ -260,13 +263,13 @@ impl Comm {
         }
     }
 
-    /// Its row for debuggers.
+    /// The row of this communicator in the table for debuggers.
     #[must_use]
     pub fn row(&self) -> Option<&'static CommRow> {
         self.row
     }
 
-    /// As [`for_one_call`](Self::for_one_call), for all starts of a persistent collective.
+    /// A copy for all starts of one persistent collective, like that of [`for_one_call`](Self::for_one_call).
     #[must_use]
     pub fn for_persistent_calls(&self) -> Self {
         let tag = Some(count(&self.calls.persistent) | PERSISTENT);
@@ -276,30 +279,30 @@ impl Comm {
         }
     }
 
-    /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so
-    /// it is the same at all ranks; several calls may be in progress at once.
+    /// The tag of the next collective. All ranks call collectives in the same order (MPI 5.0 section 6.14), so the tag
+    /// is the same at all ranks; several calls may be in progress at once.
     pub(crate) fn next_tag(&self) -> i32 {
         self.calls.idle.set(false);
         self.tag.unwrap_or_else(|| count(&self.calls.collectives))
     }
 
-    /// Whether this rank missed a call that the others may still be in.
+    /// Whether this rank ended a call before it started, and the other ranks may still be in that call.
     pub(crate) fn has_missed(&self) -> bool {
         self.calls.missed.get()
     }
 
     /// Records that this rank has synchronized with the others in a call.
-    pub(crate) fn has_met(&self) {
+    pub(crate) fn clear_missed(&self) {
         self.calls.missed.set(false);
     }
 
-    /// Whether its ranks have a board; all or none of them have.
+    /// Whether the ranks have a board. All ranks have a seat at it, or none has.
     #[must_use]
     pub fn has_board(&self) -> bool {
         self.seat.is_some()
     }
 
-    /// The number of the next call, unless this rank missed the one before.
+    /// The number of the next call. `None`: the call before never started at this rank.
     #[inline]
     pub(crate) fn upcoming_call(&self) -> Option<u32> {
         let calls = &self.calls;
@@ -307,7 +310,8 @@ impl Comm {
         (!calls.idle.get() && !calls.missed.get()).then_some(number)
     }
 
-    /// Counts the upcoming call, of a collective (a number of `queue_layout::COLLECTIVES`), as made and ended.
+    /// Counts the upcoming call as made and ended. `collective`: number of the collective in
+    /// `queue_layout::COLLECTIVES`.
     #[inline]
     pub(crate) fn count_call(&self, collective: usize) {
         count(&self.calls.collectives);
@@ -317,29 +321,29 @@ impl Comm {
         }
     }
 
-    /// Records that this rank has arrived in `round` for the call of this number, which the general path continues.
+    /// Records that this rank has arrived in `round` for call `number`. The general path continues the call.
     pub(crate) fn begin_on_fast_path(&self, number: u32, round: Round) {
         self.calls.begun.set(Some((number, round)));
     }
 
-    /// Records that this rank has taken `entries` entries for the call of this number, which the general path continues.
+    /// Records that this rank has taken `entries` entries for call `number`. The general path continues the call.
     pub(crate) fn record_read_entries(&self, number: u32, entries: usize) {
         self.calls.read_entries.set((number, entries));
     }
 
-    /// How many entries were [taken](Self::record_read_entries) for the call of this number; once.
+    /// How many entries were [taken](Self::record_read_entries) for call `number`; 0 at a second request.
     pub(crate) fn take_read_entries(&self, number: u32) -> usize {
         let (read_entries, entries) = self.calls.read_entries.take();
         if read_entries == number { entries } else { 0 }
     }
 
-    /// The round that was [begun](Self::begin_on_fast_path) for the call of this number; once.
+    /// The round that was [begun](Self::begin_on_fast_path) for call `number`; `None` at a second request.
     pub(crate) fn begun_on_fast_path(&self, number: u32) -> Option<Round> {
         let (begun, round) = self.calls.begun.take()?;
         (begun == number).then_some(round)
     }
 
-    /// Number of processes; of an intercommunicator those of the local group.
+    /// Number of processes; in an intercommunicator, of the local group.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.group.size()
@@ -351,21 +355,21 @@ impl Comm {
         self.remote.is_some()
     }
 
-    /// The group that ranks in point-to-point calls refer to: the remote group of an intercommunicator.
+    /// The group to which ranks in point-to-point calls refer; in an intercommunicator, the remote group.
     #[inline]
     #[must_use]
     pub fn partners(&self) -> &Group {
         self.remote.as_ref().unwrap_or(&self.group)
     }
 
-    /// The local group as an intracommunicator. It shares the contexts; the two groups have no process in common, so
-    /// its messages cannot be confused with those between the groups.
+    /// The local group as an intracommunicator with the same context ids. The local and the remote group have no
+    /// process in common, so messages inside a group cannot be confused with messages between the groups.
     #[must_use]
     pub fn local(&self) -> Self {
         Self {
             remote: None,
             topology: None,
-            // Not computed for the local part of an intercommunicator: it would be repeated at each call.
+            // Not computed for the local group of an intercommunicator: this copy would compute it again at each call.
             nodes: match self.is_inter() {
                 true => Rc::new(OnceCell::from(None)),
                 false => Rc::clone(&self.nodes),
@@ -374,20 +378,20 @@ impl Comm {
         }
     }
 
-    /// Context of its collective messages.
+    /// Context id of collective messages on this communicator.
     #[must_use]
     pub fn collective_context(&self) -> ContextId {
         ContextId(self.context.0 + queue_layout::OF_COLLECTIVES)
     }
 
-    /// Context of the messages by which some of its processes agree on another communicator. The tags are the
-    /// application's.
+    /// Context id of the messages by which some of the processes agree on another communicator. The application chooses
+    /// the tags of these messages.
     #[must_use]
     pub fn making_context(&self) -> ContextId {
         ContextId(self.context.0 + 2)
     }
 
-    /// The neighbours of this process in the topology, if there is one.
+    /// The neighbours of this process in the topology; `None`: the communicator has no topology.
     #[must_use]
     pub fn neighbours(&self) -> Option<NeighbourLists> {
         let topology = self.topology.as_ref()?;
@@ -421,13 +425,13 @@ impl Comm {
 pub struct CallGuard {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
-    /// Its start, if a tool measures the duration.
+    /// When the call began, if a tool measures the duration.
     at: Option<Instant>,
 }
 
 impl CallGuard {
-    /// Records, until it is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is in
-    /// progress on the communicator of a row.
+    /// Records that a collective call is in progress on the communicator of `row`, until the guard is dropped.
+    /// `collective`: the number of the collective in `queue_layout::COLLECTIVES`.
     #[must_use]
     pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
         let begun = row.map(|row| (row, row.begin(collective)));
@@ -458,13 +462,13 @@ fn count(calls: &Cell<u32>) -> i32 {
     number.cast_signed() & (PERSISTENT - 1)
 }
 
-/// The point-to-point context of the communicator that has this context.
+/// The point-to-point context id of the communicator that `context` belongs to.
 #[must_use]
 pub fn of_messages(context: ContextId) -> ContextId {
     ContextId(context.0 / CONTEXT_STEP * CONTEXT_STEP)
 }
 
-/// Whether it is a context of internal messages: of collectives, or of making communicators.
+/// Whether `context` is for internal messages: those of collectives, or those that make communicators.
 #[must_use]
 pub fn is_internal(context: ContextId) -> bool {
     !context.0.is_multiple_of(CONTEXT_STEP)
@@ -473,11 +477,11 @@ pub fn is_internal(context: ContextId) -> bool {
 /// Tags of persistent collectives have this bit.
 const PERSISTENT: i32 = 1 << 30;
 
-/// Context of `MPI_COMM_WORLD`.
+/// Context id of `MPI_COMM_WORLD`.
 pub const WORLD_CONTEXT: ContextId = ContextId(4);
-/// Context of `MPI_COMM_SELF`.
+/// Context id of `MPI_COMM_SELF`.
 pub const SELF_CONTEXT: ContextId = ContextId(8);
-/// Difference between the contexts of consecutive communicators.
+/// Difference between the context ids of consecutive communicators.
 pub(crate) const CONTEXT_STEP: u32 = 4;
 
 #[cfg(test)]
@@ -489,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_in_world_order_is_the_identity() {
+    fn a_group_in_world_order_is_the_identity() {
         let group = Group::of(peers(&[0, 1, 2]));
         assert!(group.is_identity());
         assert_eq!(group.compare(&Group::world(3)), GroupComparison::Identical);

@@ -8,15 +8,15 @@ use queue_layout::{CommFacts, CommRow, CommTable, EngineCounters, FIRST_ROWS};
 
 use crate::comm::{Comm, Group};
 
-/// The table and its rows. Rows are never freed, so a reference to one stays valid.
+/// The table and its rows. Rows are never freed, so references to them stay valid.
 #[derive(Debug, Default)]
 pub(crate) struct CommRows {
     table: Box<CommTable>,
     chunks: usize,
     free: Vec<&'static CommRow>,
-    /// The rows in use by context, with the groups that they point into.
+    /// The rows in use, by context id, each with the groups whose tables it points into.
     used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
-    /// Where communicators are counted.
+    /// Counters of communicators.
     counters: Arc<EngineCounters>,
 }
 
@@ -34,7 +34,7 @@ impl CommRows {
         &self.table
     }
 
-    /// Assigns a row to a communicator. One without processes is still being made, and gets none.
+    /// Assigns a row to a communicator. A communicator without processes is still being made, and gets none.
     pub(crate) fn open(&mut self, comm: &mut Comm) {
         if comm.size() == 0 {
             return;
@@ -68,7 +68,7 @@ impl CommRows {
         }
     }
 
-    /// Marks a communicator freed while operations on it are pending: its row stays until [`close`](Self::close).
+    /// Marks a communicator freed while operations on it are pending. Its row stays until [`close`](Self::close).
     pub(crate) fn retire(&self, context: u32) {
         if let Some((row, _)) = self.used.get(&context) {
             row.retire();
@@ -86,7 +86,7 @@ impl CommRows {
         }
     }
 
-    /// There are more rows than handles, so a process that makes no more communicators than it can gets one for each.
+    /// Adds rows. There can be more rows than communicator handles, so every communicator that has a handle gets a row.
     fn add_chunk(&mut self) {
         if self.chunks == queue_layout::COMM_CHUNKS {
             return;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_used_again_and_rows_do_not_end() {
+    fn communicator_rows_are_reused_and_grow_on_demand() {
         let mut rows = CommRows::default();
         let mut first = comm(4, &[0, 1]);
         rows.open(&mut first);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_communicator_in_the_making_has_no_row() {
+    fn an_unfinished_communicator_has_no_row() {
         let mut rows = CommRows::default();
         let mut unborn = comm(0, &[]);
         rows.open(&mut unborn);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn world_ranks_are_where_the_row_says() {
+    fn the_world_ranks_of_a_group_have_a_stable_address() {
         assert_eq!(Group::world(3).address(), 0);
         let group = Group::of(vec![Peer(2), Peer(0)]);
         let first = group.address();

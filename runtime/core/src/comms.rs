@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The communicators of this process, by the contexts of their messages: their members and ranks, their boards, and
-//! their rows for debuggers. Nothing here sends or waits.
+//! The communicators of this process, by context id: their members and ranks, their boards, and their rows for
+//! debuggers. Nothing here sends or waits.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -26,12 +26,12 @@ use crate::var::{Variable, VariableValues};
 pub struct Comms {
     /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
     predefined: [Comm; 2],
-    /// Groups that differ from that of `MPI_COMM_WORLD`, by context: for the source in a status, and for operations
-    /// that end with a lost rank.
+    /// Groups that differ from that of `MPI_COMM_WORLD`, by context id. Used for the source in a status, and to find
+    /// the operations that fail when a rank is lost.
     groups: FxHashMap<u32, Group>,
-    /// The context last found not to be among these.
+    /// The context id that was last not found in `groups`: ranks in its communicator are world ranks.
     plain: Cell<u32>,
-    /// Contexts of communicators that were freed while operations on them were pending.
+    /// Context ids of communicators that were freed while operations on them were pending.
     ending: Vec<u32>,
     rows: CommRows,
     contexts: Contexts,
@@ -52,7 +52,7 @@ impl Comms {
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
         let mut rows = CommRows::with_counters(counters);
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
-        // At the board of all ranks, if they are on one node.
+        // If all ranks are on one node, it has the board of the node.
         take_seat(&mut world, fabric, NODE_BOARD);
         let myself = Comm::new(SELF_CONTEXT, Group::of(vec![me]), 0);
         let mut predefined = [world, myself];
@@ -82,38 +82,39 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// Reserves a context that no communicator of the job has, without a board: for communicators of disjoint
-    /// groups that share one context, and therefore cannot share a board. Other communicators get their contexts from
-    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has none left; then, as
-    /// for a communicator with members of several jobs, the members [agree](Self::propose_context) on one.
+    /// Reserves a context id that no communicator of the job has, and no board. For communicators of disjoint groups
+    /// that share one context id, and therefore cannot share a board; other communicators get their context ids from
+    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has no context id left;
+    /// the members then [agree](Self::propose_context) on one, like those of a communicator over several jobs.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         self.contexts.reserve()
     }
 
-    /// Returns a reserved context that is not needed.
+    /// Gives back a reserved context id that is not needed.
     pub(crate) fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
     }
 
-    /// The context that this process proposes when the members of a communicator agree on one: at least `from`. The
+    /// The context id that this process proposes when the members of a communicator agree on one; at least `from`. The
     /// highest proposal is chosen if all members can [keep](Self::keep_context) it.
     ///
     /// # Errors
-    /// When all are used.
+    /// When all context ids are used.
     pub fn propose_context(&self, from: u32) -> Result<ContextId, Error> {
         self.contexts
             .lowest_free(from)
             .ok_or(Error::ContextsExhausted)
     }
 
-    /// Keeps a context that was agreed on until its communicator is freed; `false`: another communicator has it.
+    /// Keeps a context id that was agreed on, until its communicator is freed. `false`: another communicator has this
+    /// id.
     pub fn keep_context(&mut self, context: ContextId) -> bool {
         self.contexts.keep(context)
     }
 
-    /// Releases a context that was kept.
-    pub fn let_go_context(&mut self, context: ContextId) {
-        self.contexts.let_go(context);
+    /// Releases a context id that was kept.
+    pub fn free_context(&mut self, context: ContextId) {
+        self.contexts.free(context);
     }
 
     /// Whether a group contains processes of other jobs.
@@ -122,15 +123,15 @@ impl Comms {
         group.peers().any(|peer| peer.0 >= self.world_size())
     }
 
-    /// Registers a new communicator: its ranks may not be world ranks. Takes its seat at a board, if there is one.
+    /// Registers a new communicator, whose ranks need not be world ranks. Takes a seat at its board, if there is one.
     pub(crate) fn adopt(&mut self, fabric: &mut Fabric, comm: &mut Comm) {
         let key = comm.context.0;
         if !comm.is_inter() && comm.size() > 1 {
             take_seat(comm, fabric, key);
         }
-        // One without processes is still being made.
+        // A communicator without processes is still being made.
         if comm.seat.is_none() && comm.size() > 0 {
-            // A leader on this node may have claimed one.
+            // A leader on this node may have claimed a board for it.
             let groups = [Some(&comm.group), comm.remote.as_ref()];
             let members = groups.into_iter().flatten().flat_map(Group::peers);
             fabric.decline_board(key, members.map(carrier));
@@ -156,14 +157,14 @@ impl Comms {
         self.rows.table()
     }
 
-    /// Retires a freed communicator. Its group and its row are kept [as long](Self::forget_ended) as operations on it
-    /// are pending.
+    /// Retires a freed communicator. Its group and row are [kept](Self::forget_ended) while operations on it are
+    /// pending.
     pub(crate) fn retire(&mut self, context: ContextId) {
         self.rows.retire(context.0);
         self.ending.push(context.0);
     }
 
-    /// Drops the groups and rows of freed communicators whose contexts no request uses.
+    /// Drops the groups and rows of freed communicators whose context ids no request uses.
     pub(crate) fn forget_ended(&mut self, used: &HashSet<u32>) {
         let (groups, rows, contexts) = (&mut self.groups, &mut self.rows, &mut self.contexts);
         self.ending.retain(|context| {
@@ -171,13 +172,13 @@ impl Comms {
             if !needed {
                 groups.remove(context);
                 rows.close(*context);
-                contexts.let_go(ContextId(*context));
+                contexts.free(ContextId(*context));
             }
             needed
         });
     }
 
-    /// Rank of a process in the communicator with this context; -1 if it is not in it.
+    /// Rank of a process in the communicator with this context id; -1 if the process is not a member.
     #[inline(always)]
     #[must_use]
     pub fn rank_in(&self, context: ContextId, peer: Peer) -> i32 {
@@ -187,7 +188,8 @@ impl Comms {
         self.rank_in_other(context, peer)
     }
 
-    /// Whether ranks in the communicator with this context are known to be peer numbers; `false` implies nothing.
+    /// Whether ranks in the communicator with this context id are known to be peer numbers. `false`: they may be peer
+    /// numbers or not.
     #[inline(always)]
     #[must_use]
     pub fn is_plain(&self, context: ContextId) -> bool {
@@ -206,15 +208,15 @@ impl Comms {
         rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1)
     }
 
-    /// Rank of the sender of a message in its communicator.
+    /// Rank of a message's sender in the communicator of the message.
     #[inline(always)]
     #[must_use]
     pub fn sender_rank(&self, received: &ReceivedMessage) -> i32 {
         self.rank_in(received.context, received.peer)
     }
 
-    /// Whether a process is in the communicator with this context; in the remote group, if that is an
-    /// intercommunicator.
+    /// Whether a process is in the communicator with this context id; in an intercommunicator, whether it is in the
+    /// remote group.
     pub(crate) fn has_member(&self, context: ContextId, peer: Peer) -> bool {
         match self.groups.get(&context.0) {
             None => peer.0 < self.world_size(),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_communicator_of_the_context() {
+    fn rank_in_uses_the_group_of_the_context() {
         let mut fabric = alone();
         let mut comms = comms(&fabric);
         let turned = Group::of(vec![Peer(1), Peer(0)]);
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_was_plain_may_come_again_in_another_order() {
+    fn a_context_may_be_reused_with_another_rank_order() {
         let mut fabric = alone();
         let mut comms = comms(&fabric);
         assert_eq!(comms.rank_in(ContextId(12), Peer(1)), 1);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_stays_known_while_a_request_has_its_context() {
+    fn a_group_is_kept_while_a_request_uses_its_context() {
         let mut fabric = alone();
         let mut comms = comms(&fabric);
         for context in [12, 16] {
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_later_is_in_no_communicator_of_the_job() {
+    fn processes_added_later_are_in_no_communicator_of_the_job() {
         let comms = comms(&alone());
         assert!(comms.has_member(WORLD_CONTEXT, Peer(1)));
         assert!(!comms.has_member(WORLD_CONTEXT, Peer(2)));
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_was_agreed_on_comes_again_when_its_communicator_has_ended() {
+    fn an_agreed_context_is_reused_when_its_communicator_has_ended() {
         let mut fabric = alone();
         let mut comms = comms(&fabric);
         let context = comms.propose_context(0).unwrap();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Context ids (MPI 5.0 section 7.1.1), which separate the messages of communicators. No process may have two
-//! communicators with the same one.
+//! communicators with one context id.
 //!
-//! - If all members are of one job, the leader of the new communicator chooses a context alone, from those that no
-//!   other process of the job [hands out](Contexts::reserve): the leader's rank is the first part of the number, in a
-//!   prefix code (Elias delta). So the numbers do not depend on the size of the job; low ranks have more of them.
-//! - If members are of several jobs, or the leader has none left, the members *agree* on one: each proposes the
-//!   [lowest](Contexts::lowest_free) that it does not use, and the highest proposal is chosen if all can
-//!   [keep](Contexts::keep) it; else they try again above it. These have the highest bit set, and are reused when
-//!   freed.
+//! - If all members are of one job, the leader of the new communicator chooses a context id, from those that no other
+//!   process of the job [hands out](Contexts::reserve): the id begins with the leader's rank in a prefix code (Elias
+//!   delta). So the ids do not depend on the size of the job, and low ranks have more of them.
+//! - If members are of several jobs, or the leader has no id left, the members *agree* on one. Each member proposes the
+//!   [lowest](Contexts::lowest_free) id that it does not use, and the highest proposal is chosen if all members can
+//!   [keep](Contexts::keep) it; else they try again with higher ids. Ids that were agreed on have the highest bit set,
+//!   and are reused when freed.
 
 use std::collections::HashSet;
 
@@ -16,19 +16,19 @@ use engine::ContextId;
 
 use crate::comm::CONTEXT_STEP;
 
-/// The contexts of a process.
+/// The context ids of a process.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     rank: u32,
     handed_out: u32,
-    /// Limit of the number handed out.
+    /// Limit of `handed_out`.
     most: u32,
-    /// Those that were agreed on, or are being agreed on.
+    /// Ids that were agreed on, or are being agreed on.
     kept: HashSet<ContextId>,
 }
 
 impl Contexts {
-    /// The contexts of a rank of the job, which hands out at most `most`.
+    /// The context ids of a rank of the job, which hands out at most `most` of them.
     pub(crate) fn new(rank: u32, most: u32) -> Self {
         Self {
             rank,
@@ -38,14 +38,14 @@ impl Contexts {
         }
     }
 
-    /// A context with those up to the next multiple of [`CONTEXT_STEP`]; `None`: all are used up.
+    /// Reserves a context id and those up to the next multiple of [`CONTEXT_STEP`]; `None`: all are used up.
     pub(crate) fn reserve(&mut self) -> Option<ContextId> {
         let context = nth_of(self.rank, self.handed_out).filter(|_| self.handed_out < self.most)?;
         self.handed_out += 1;
         Some(context)
     }
 
-    /// Returns a reserved context. If it was the last one reserved, it is reused.
+    /// Gives back a reserved context id. If it was reserved last, it is reused.
     pub(crate) fn release(&mut self, context: ContextId) {
         let last = self.handed_out.checked_sub(1);
         if last.and_then(|last| nth_of(self.rank, last)) == Some(context) {
@@ -53,30 +53,31 @@ impl Contexts {
         }
     }
 
-    /// The lowest context that members may agree on, at least `from` and not kept here; `None`: there is none.
+    /// The lowest context id, at least `from`, that members may agree on and that is not kept here; `None`: there is
+    /// none.
     pub(crate) fn lowest_free(&self, from: u32) -> Option<ContextId> {
         let from = from.max(AGREED).checked_next_multiple_of(CONTEXT_STEP)?;
         let all = (from..=LAST).step_by(CONTEXT_STEP as usize).map(ContextId);
         all.into_iter().find(|context| !self.kept.contains(context))
     }
 
-    /// Keeps a context for a communicator; `false`: another one has it.
+    /// Keeps a context id for a communicator. `false`: another communicator has it.
     pub(crate) fn keep(&mut self, context: ContextId) -> bool {
         self.kept.insert(context)
     }
 
-    /// Frees a context. If it was kept, it can be agreed on again.
-    pub(crate) fn let_go(&mut self, context: ContextId) {
+    /// Frees a context id. If it was kept, it can be agreed on again.
+    pub(crate) fn free(&mut self, context: ContextId) {
         self.kept.remove(&context);
     }
 }
 
-/// Whether a context was agreed on: other processes may have it for a communicator of theirs at the same time.
+/// Whether a context id was agreed on: other processes may use it for another communicator at the same time.
 pub(crate) fn is_agreed(context: ContextId) -> bool {
     context.0 >= AGREED
 }
 
-/// Context number `turn` of those that a rank hands out.
+/// Context id number `turn` of those that a rank hands out.
 fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     let (code, bits) = code_of(rank);
     let room = NUMBER_BITS.checked_sub(bits)?;
@@ -85,20 +86,20 @@ fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     is_within.then_some(ContextId(number * CONTEXT_STEP))
 }
 
-/// The Elias delta code of `rank + 1`, as there is none for 0, and its length in bits.
+/// The Elias delta code of `rank + 1` (0 has no code), and the length of the code in bits.
 fn code_of(rank: u32) -> (u64, u32) {
     let number = u64::from(rank) + 1;
     let bits = number.ilog2();
-    // The number of bits, in Elias gamma code: as many zeros as its length less one, then the number.
+    // The bit count of `number` in Elias gamma code: zeros, one fewer than the bits of the count, then the count.
     let head_bits = 2 * (bits + 1).ilog2() + 1;
     let tail = number - (1 << bits);
     (u64::from(bits + 1) << bits | tail, head_bits + bits)
 }
 
-/// The first context that is agreed on.
+/// The lowest context id that is agreed on.
 const AGREED: u32 = 1 << 31;
 const LAST: u32 = u32::MAX - CONTEXT_STEP + 1;
-/// Bits of a number below [`AGREED`] without those below [`CONTEXT_STEP`].
+/// Bits of a context id below [`AGREED`] without the bits below [`CONTEXT_STEP`].
 const NUMBER_BITS: u32 = AGREED.ilog2() - CONTEXT_STEP.ilog2();
 
 #[cfg(test)]
@@ -107,7 +108,7 @@ mod tests {
     use crate::comm::{SELF_CONTEXT, WORLD_CONTEXT};
 
     #[test]
-    fn no_two_processes_hand_out_the_same_context() {
+    fn contexts_of_different_ranks_are_distinct() {
         let mut seen = HashSet::from([WORLD_CONTEXT, SELF_CONTEXT]);
         for rank in (0..2000).chain([9_999, 65_535, 99_999, 1 << 17]) {
             let mut contexts = Contexts::new(rank, u32::MAX);
@@ -119,9 +120,9 @@ mod tests {
         }
     }
 
-    /// The last context of one rank is not the first of another.
+    /// No rank hands out a context id of another rank.
     #[test]
-    fn each_rank_has_a_stretch_of_its_own() {
+    fn each_rank_has_its_own_context_range() {
         let count = |rank| {
             let (_, bits) = code_of(rank);
             1 << (NUMBER_BITS - bits)
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_not_needed_comes_again() {
+    fn a_released_context_is_reserved_again() {
         let mut contexts = Contexts::new(5, u32::MAX);
         let first = contexts.reserve().unwrap();
         let second = contexts.reserve().unwrap();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_have_none_left_know_it() {
+    fn reserving_fails_when_contexts_are_exhausted() {
         for (most, before) in [(u32::MAX, (1 << 28) - 1), (3, 2)] {
             let mut contexts = Contexts::new(0, most);
             contexts.handed_out = before;
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_context_is_free_again_when_it_is_let_go() {
+    fn a_kept_context_is_free_again_after_release() {
         let mut contexts = Contexts::new(0, 0);
         let first = contexts.lowest_free(0).unwrap();
         assert!(contexts.keep(first) && !contexts.keep(first));
@@ -171,7 +172,7 @@ mod tests {
             contexts.lowest_free(second.0 + 1).unwrap().0,
             second.0 + CONTEXT_STEP
         );
-        contexts.let_go(first);
+        contexts.free(first);
         assert_eq!(contexts.lowest_free(0), Some(first));
         assert_eq!(contexts.lowest_free(LAST), Some(ContextId(LAST)));
         assert_eq!(contexts.lowest_free(LAST + 1), None);

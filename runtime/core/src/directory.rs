@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network address records of the ranks of the job: this process publishes its own to the daemon, and requests those
-//! of others when the transport first needs to reach a peer. Nothing blocks here: messages that the socket cannot take
-//! are sent in a later turn of the progress loop, which also polls for replies.
+//! Exchanges network address records of the ranks of the job with the daemon. This process publishes its own record,
+//! and requests that of a peer when the transport first needs to reach that peer. Nothing blocks here: messages for
+//! which the socket has no room are sent in a later turn of the progress loop, which also polls for replies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::boot::{ControlInput, DaemonLink};
 /// Messages to the daemon and outstanding requests.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// Messages that the socket has not taken yet; at most a record, a request for each peer, a remark, and the report
-    /// of quiescence.
+    /// Messages for which the socket had no room yet: at most a record, a request for each peer, remarks, and the
+    /// report of quiescence.
     outgoing: VecDeque<ToDaemon>,
-    /// Requests without a reply.
+    /// Number of requests without a reply.
     open: u32,
-    /// Turns since the last request or reply.
+    /// Number of turns since the last request or reply.
     turns: u32,
-    /// Time of the last request or reply, once it was needed.
+    /// Time of the last request or reply; set when it is first needed.
     since: Option<Instant>,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct Directory {
 pub(crate) enum DaemonEvent {
     /// The address record of a rank.
     Record(u32, Record),
-    /// There is no address record of that rank, for this reason.
+    /// The rank has no address record, for this reason.
     NoRecord(u32, String),
     /// Everything that any process has sent has arrived.
     AllQuiet,
-    /// A rank has failed, for this reason, and the job continues.
+    /// The rank has failed, for this reason, and the job continues.
     Lost(u32, String),
     /// The daemon has closed the connection.
     End,
@@ -45,14 +45,14 @@ impl Directory {
         self.outgoing.push_back(ToDaemon::Publish { rank, record });
     }
 
-    /// Requests the address record of another rank; to be called once for each.
+    /// Requests the address record of rank `of`. To be called at most once for each rank.
     pub(crate) fn request_record(&mut self, rank: u32, of: u32) {
         self.outgoing.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
         self.reset_backoff();
     }
 
-    /// Sends a remark that the user should see once per job.
+    /// Sends a remark that the user should see only once per job.
     pub(crate) fn remark(&mut self, rank: u32, text: String) {
         self.outgoing.push_back(ToDaemon::Remark { rank, text });
     }
@@ -69,13 +69,13 @@ impl Directory {
         self.open == 0 && self.outgoing.is_empty()
     }
 
-    /// A turn of the progress loop: sends what is queued and polls for replies, if any is expected. A long wait is for
-    /// a rank that has not called `MPI_Init`; polls are rare then.
+    /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. Polls become rare
+    /// in a long wait, which is for a rank that has not called `MPI_Init`.
     pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         while self
             .outgoing
             .front()
-            .is_some_and(|words| link.try_send(words))
+            .is_some_and(|message| link.try_send(message))
         {
             self.outgoing.pop_front();
         }
@@ -89,7 +89,7 @@ impl Directory {
         self.receive(link)
     }
 
-    /// The next message from the daemon, whether one is expected or not.
+    /// The next message from the daemon, whether or not one is expected.
     pub(crate) fn receive(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         let event = match link.receive() {
             ControlInput::Message(ToRank::Record { rank, record }) => {
@@ -99,7 +99,7 @@ impl Directory {
                 DaemonEvent::NoRecord(rank, why)
             }
             ControlInput::Message(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
-            // Unsolicited messages.
+            // This message is not a reply.
             ControlInput::Message(ToRank::Lost { rank, why }) => {
                 return Some(DaemonEvent::Lost(rank, why));
             }
@@ -111,7 +111,7 @@ impl Directory {
         Some(event)
     }
 
-    /// How long the process may sleep: no message of the daemon wakes it. After that it polls.
+    /// How long the process may sleep before it polls again, because no message of the daemon wakes it.
     pub(crate) fn sleep_limit(&mut self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::MAX;
@@ -126,9 +126,9 @@ impl Directory {
     }
 }
 
-/// Turns that poll every time; later turns poll once in this many.
+/// Number of turns that each poll; after them, one turn in this many polls.
 const EAGER_TURNS: u32 = 64;
-/// Shortest and longest sleep between two polls: at first, and after a long wait.
+/// The sleep between two polls is short at first, and long after a long wait.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
@@ -154,19 +154,19 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// The next message that the daemon receives.
+    /// The next message to the daemon.
     fn received(daemon: &OwnedFd) -> Option<ToDaemon> {
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
         let (length, _) = rustix::net::recv(daemon, &mut bytes[..], RecvFlags::empty()).ok()?;
         ToDaemon::decode(&bytes[..length]).ok()
     }
 
-    fn send(daemon: &OwnedFd, words: &ToRank) {
-        rustix::net::send(daemon, &words.encode(), SendFlags::empty()).unwrap();
+    fn send(daemon: &OwnedFd, message: &ToRank) {
+        rustix::net::send(daemon, &message.encode(), SendFlags::empty()).unwrap();
     }
 
     #[test]
-    fn what_is_asked_is_said_in_a_turn_and_the_answer_heard_in_a_later_one() {
+    fn directory_sends_requests_in_one_turn_and_receives_replies_later() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         assert!(directory.is_idle());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remark_is_said_and_nobody_waits_for_an_answer() {
+    fn a_remark_is_sent_without_waiting_for_a_reply() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         let text = "tcp carries it".to_owned();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_does_not_read_stops_nobody() {
+    fn a_daemon_that_does_not_read_does_not_block() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         for of in 0..10_000 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_found_by_rare_looks() {
+    fn a_late_reply_is_found_by_infrequent_polls() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         directory.request_record(3, 5);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nap_is_followed_by_a_look() {
+    fn the_daemon_is_polled_after_a_sleep() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         directory.request_record(3, 5);
@@ -261,7 +261,7 @@ mod tests {
                 record: answer,
             },
         );
-        assert_eq!(directory.turn(&link), None, "looks are rare now");
+        assert_eq!(directory.turn(&link), None, "polls are infrequent now");
         directory.sleep_limit(Instant::now());
         assert_eq!(
             directory.turn(&link),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_grow_with_the_wait_and_an_idle_directory_has_no_say() {
+    fn sleep_limit_grows_with_the_wait_and_is_unlimited_when_idle() {
         let mut directory = Directory::default();
         let start = Instant::now();
         assert_eq!(directory.sleep_limit(start), Duration::MAX);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_daemon_is_news() {
+    fn closed_daemon_connection_is_reported() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         assert_eq!(directory.receive(&link), None);

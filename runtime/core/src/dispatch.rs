@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dispatch of completions to the protocols that share the fabric of a process, each with an [`Owner`] of its own.
+//! Dispatches completions to the protocols that share the fabric of a process. Each protocol has its own [`Owner`].
 //!
-//! The kind of a frame, the id of a work request and an immediate contain the owner; it is decoded here and nowhere
-//! else. Anything without an owner was sent by a misbehaving peer: it is counted and changes nothing.
+//! The kind of a frame, the id of a work request and an immediate contain the owner, which is decoded only here. A
+//! completion without a valid owner comes from a misbehaving peer: it is counted and has no other effect.
 //!
 //! Messages of the daemon are dispatched here too, and so is the loss of a peer, which affects nearly every part.
 
@@ -44,7 +44,7 @@ impl Universe {
         }
     }
 
-    /// Takes in a frame that is not a message.
+    /// Takes in a frame that is not for the engine.
     #[cold]
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
@@ -68,7 +68,7 @@ impl Universe {
     fn take_in_event(&mut self, completion: Completion) {
         match completion {
             Completion::Arrived(_) => {}
-            // The completion has returned the lease: the loan is over.
+            // With this completion the transport has returned the memory that was lent for the work request.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.own.written(peer, immediate),
@@ -91,12 +91,12 @@ impl Universe {
                     .own
                     .worked(&mut self.messages.pump.fabric, work, outcome)
             }
-            // This process posts no others.
+            // This process posts no work requests with other owners.
             _ => {}
         }
     }
 
-    /// A turn for the network, if there is one.
+    /// A turn for the network, if there is work for it.
     #[inline(always)]
     pub(crate) fn turn_network(&mut self) {
         if self.network.has_work(&self.messages.pump) {
@@ -117,7 +117,7 @@ impl Universe {
         }
     }
 
-    /// Sends queued messages to the daemon, and takes its messages if a reply is expected.
+    /// Sends queued messages to the daemon, and takes in the daemon's messages if a reply is expected.
     #[cold]
     pub(crate) fn exchange_with_daemon(&mut self) {
         while let Some(event) = self.network.next_reply() {
@@ -134,21 +134,21 @@ impl Universe {
             }
             DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
             DaemonEvent::Lost(rank, why) => {
-                // Messages that it sent before its end have arrived.
+                // Takes in the messages that the rank sent before its end: they have arrived by now.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
-            DaemonEvent::AllQuiet => self.network.let_go(),
+            DaemonEvent::AllQuiet => self.network.allow_leave(),
             DaemonEvent::End => {
-                // Without the daemon nothing would end this process.
+                // Without the daemon nothing else would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);
             }
         }
     }
 
-    /// Marks a peer dead, or unreachable from the start.
+    /// Marks a peer as dead, or as unreachable from the start.
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
         let Self {

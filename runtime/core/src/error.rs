@@ -38,21 +38,23 @@ pub enum Error {
     /// The peer of an operation is dead.
     #[error("rank {rank} does not answer: {why}")]
     Lost {
-        /// Its rank in the communicator of the operation.
+        /// Rank of the peer in the communicator of the operation.
         rank: i32,
-        /// The reason, as far as it is known.
+        /// The reason; empty if it is not known.
         why: String,
     },
-    /// No communicator can be made any more.
+    /// No context id is left for another communicator.
     #[error("the process made so many communicators that no context is left for another one")]
     ContextsExhausted,
-    /// The leader of a new communicator could not request a context from all others.
+    /// The processes that make a communicator could not agree on a context id.
     #[error(
         "the processes that make the communicator could not agree on its context: one of them does not answer"
     )]
     Unagreed,
     /// The send and receive sides of a collective describe blocks of different sizes.
-    #[error("a block of {given} bytes meets one of {expected}: counts and datatypes must match")]
+    #[error(
+        "a block has {given} bytes where {expected} are expected: counts and datatypes must match"
+    )]
     Unequal {
         /// Bytes of the source.
         given: u64,
@@ -64,7 +66,7 @@ pub enum Error {
         "rank {rank} sent {given} bytes in this call, of which {expected} were expected: counts and datatypes of the ranks must match"
     )]
     Mismatched {
-        /// The sender, in the communicator of the call; of an intercommunicator in the remote group.
+        /// Rank of the sender in the communicator of the call; in an intercommunicator, rank in the remote group.
         rank: u32,
         /// Bytes sent.
         given: u64,
@@ -76,10 +78,10 @@ pub enum Error {
         "the data that rank {rank} sent in this call could not be read; is the buffer (or this one) still allocated"
     )]
     Unreadable {
-        /// The sender, in the communicator of the call; of an intercommunicator in the remote group.
+        /// Rank of the sender in the communicator of the call; in an intercommunicator, rank in the remote group.
         rank: u32,
     },
-    /// Ranks of a communicator call different collectives, or the same with different lengths.
+    /// Ranks of a communicator call different collectives, or the same collective with different lengths.
     #[error(
         "this rank called {ours} with {our_bytes} bytes, {}: all ranks of a communicator must call the same collectives in the same order",
         other_call(theirs.as_ref())
@@ -89,7 +91,7 @@ pub enum Error {
         ours: &'static str,
         /// Bytes of that call.
         our_bytes: u64,
-        /// A rank that called something else: its rank, the collective, and the bytes.
+        /// A rank that called something else: its rank, its collective, and the bytes of its call.
         theirs: Option<(u32, &'static str, u64)>,
     },
     /// A rank did not take part in a collective.

@@ -3,28 +3,29 @@
 //! through [claimed gates](channel::claimed), copied once from the sender's memory to the receive buffer.
 //!
 //! A *class* is the messages of one sender to one receiver with one tag in one context. Once a receiver has started
-//! persistent receives of a class often enough, it sends BIND to the sender; a sender whose messages of the class come
-//! from persistent sends agrees (BOUND), behind all that it has sent. From there on both count the messages of the
-//! class, whichever path they take. For the first waiting receive the receiver opens a gate with the number of its
-//! message, and the sender puts the message of that number through it. Nothing is announced: a message too large to be
-//! kept waits for its gate.
-//! number through it. Nothing is announced: a message that is too large to be kept waits for its gate.
-//! The engine still decides all matching. A receive with a gate is posted as any other; a message that is sent in
-//! frames takes the next number too, and finds the receive in its place. Whatever could match another receive first -
-//! a receive that is not of the class but could match, a probe, a cancel - ends the class before
-//! ([`MessageGates::before_receive`]). That is local: the receiver revokes its gate, or finds that the message has
-//! arrived or is about to; then it sends UNBIND to the sender, which sends the waiting messages in frames. A sender
-//! may leave as well (LEFT).
+//! persistent receives of a class often enough, it sends BIND to the sender. If the sender's messages of the class come
+//! from persistent sends, it agrees with BOUND, which follows everything that it has sent before. From then on both
+//! ends count the messages of the class, whichever path a message takes. For the first waiting receive the receiver
+//! opens a gate with the number of the message for that receive, and the sender puts the message with that number
+//! through the gate. Nothing is announced: a message too large to be kept as unexpected waits for its gate.
 //!
-//! | kind | body | what the other side does |
-//! |------|------|--------------------------|
-//! | BIND | name of the inlet (2 words) | counts from here on, and answers BOUND; or answers LEFT |
-//! | BOUND | the name | counts from here on, and opens gates |
-//! | UNBIND | the name | sends in frames again |
-//! | LEFT | the name | opens gates no more |
+//! The engine still decides all matching. A receive with a gate is posted like any other receive. A message that is
+//! sent in frames also takes the next number, and finds the receive in its place in the queue. A class ends before
+//! anything else could match its message first: a receive outside the class that could match, a probe, or a cancel
+//! ([`MessageGates::before_receive`]). That needs no answer from the sender: the receiver revokes its gate, or finds
+//! that the message has arrived or is being written. Then the receiver sends UNBIND to the sender, which sends the
+//! waiting messages in frames. A sender may also end the class (LEFT).
 //!
-//! The word of their heads is that of a message of the class. A frame that names no class, or an inlet other than the
-//! present one of the class, changes nothing: it may have crossed another.
+//! | kind   | body                        | what the other side does |
+//! |--------|-----------------------------|---------------------------------------------------------|
+//! | BIND   | name of the inlet (2 words) | counts from here on, and answers BOUND; or answers LEFT |
+//! | BOUND  | the name                    | counts from here on, and opens gates |
+//! | UNBIND | the name                    | sends in frames again |
+//! | LEFT   | the name                    | opens gates no more |
+//!
+//! The word of the head of each of these frames is that of a message of the class. A frame has no effect if it names no
+//! class, or an inlet other than the present one of the class: it may have been sent before a frame in the other
+//! direction arrived.
 
 mod inbound;
 mod outbound;
@@ -50,7 +51,7 @@ struct GateName {
 }
 
 impl GateName {
-    /// Whether such a receive or probe could match a message of the class.
+    /// Whether a receive or probe with this source could match a message of the class.
     fn could_be(&self, source: &ReceiveSource) -> bool {
         self.context == source.context.0
             && source.peer.is_none_or(|peer| peer.0 == self.peer)
@@ -73,10 +74,10 @@ impl GateName {
 /// A persistent request that may use gates, indexed by its slot.
 #[derive(Debug, Default)]
 struct GateMember {
-    /// Its token; 0: none.
+    /// Token of the request; 0: the row is free.
     token: u32,
     class: u32,
-    /// Destination of its bytes, for a receive that had a gate.
+    /// The receive buffer as memory that the sender can write to, once it was needed.
     place: Option<ReceiveRegion>,
 }
 
@@ -84,7 +85,7 @@ struct GateMember {
 #[derive(Debug, Default)]
 pub(crate) struct MessageGates {
     is_off: bool,
-    /// Starts of receives before the first BIND.
+    /// Number of starts of receives of a class before the first BIND.
     first_starts: u64,
     inlets: Inlets,
     members: Vec<GateMember>,
@@ -92,12 +93,12 @@ pub(crate) struct MessageGates {
     out: Vec<OutboundClass>,
     into_names: FxHashMap<GateName, u32>,
     out_names: FxHashMap<GateName, u32>,
-    /// Classes bound for receiving.
+    /// Number of inbound classes that are bound.
     bound_into: u32,
     bound_out: u32,
-    /// Classes whose gates are open, or were a moment ago.
+    /// Inbound classes whose gates are open, or were open before the last turn.
     open: Vec<u32>,
-    /// Classes with waiting sends.
+    /// Outbound classes with waiting sends.
     waiting: Vec<u32>,
     moving: Vec<ClaimedReceive>,
 }
@@ -120,19 +121,19 @@ impl MessageGates {
         }
     }
 
-    /// Whether ordinary sends must be reported here.
+    /// Whether ordinary sends must be reported to the gates.
     #[inline(always)]
     pub(crate) fn tracks_sends(&self) -> bool {
         self.bound_out != 0
     }
 
-    /// Whether ordinary receives and probes, and each message that arrives, must be reported here.
+    /// Whether ordinary receives and probes, and each message that arrives, must be reported to the gates.
     #[inline(always)]
     pub(crate) fn tracks_receives(&self) -> bool {
         self.bound_into != 0
     }
 
-    /// Whether a turn has work here.
+    /// Whether a turn of the gates has work.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
         self.open.len() | self.waiting.len() | self.moving.len() != 0
@@ -199,13 +200,14 @@ impl MessageGates {
         self.add_member(request, class);
     }
 
-    /// The class of a request that may use gates.
+    /// The class of a request that may use gates; `None`: the request may not use them.
     #[inline]
     pub(crate) fn class_of(&self, request: RequestId) -> Option<u32> {
         self.member(request).map(|member| member.class)
     }
 
-    /// To be called before a receive outside the class, or a probe, looks for a message that may belong to a class.
+    /// To be called before a receive outside a class, or a probe, looks for a message. Ends the classes whose messages
+    /// the receive or probe could match.
     #[cold]
     #[inline(never)]
     pub(crate) fn before_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
@@ -240,7 +242,7 @@ impl MessageGates {
                     peer: fields.peer,
                     tag: fields.tag,
                 };
-                // A cancelled message may have a number, and never arrive.
+                // A cancelled message may have taken a number, and never arrive.
                 if let Some(class) = self.bound_out(name) {
                     self.leave(pump, class, true);
                 }
@@ -249,7 +251,7 @@ impl MessageGates {
         }
     }
 
-    /// Removes a request that the application frees.
+    /// Removes a request that the application frees from its class.
     pub(crate) fn forget_member(&mut self, pump: &mut Pump, request: RequestId) {
         if self.member(request).is_none() {
             return;
@@ -272,7 +274,7 @@ impl MessageGates {
         }
     }
 
-    /// Ends the classes of a freed communicator: its context may be reused soon.
+    /// Ends the classes of a freed communicator: its context id may be reused soon.
     pub(crate) fn forget(&mut self, pump: &mut Pump, context: ContextId) {
         for class in 0..index(self.into.len()) {
             if self.into[class as usize].name.context == context.0 {
@@ -321,7 +323,7 @@ impl MessageGates {
         }
     }
 
-    /// The gates' part of a turn. `true`: something was moved.
+    /// A turn of the gates. `true`: a message was moved.
     #[inline(never)]
     pub(crate) fn turn(&mut self, pump: &mut Pump) -> bool {
         let mut moved = self.settle_open(pump);
@@ -334,7 +336,7 @@ impl MessageGates {
         moved
     }
 
-    /// The last check before this process sleeps: whether an awaited gate has been opened or passed.
+    /// The last check before this process sleeps: whether an awaited gate was opened, or passed by its message.
     pub(crate) fn has_arrivals(&self) -> bool {
         let is_written = |class: &u32| self.into[*class as usize].is_written();
         let is_open = |class: &u32| self.out[*class as usize].is_open();
@@ -344,7 +346,7 @@ impl MessageGates {
     }
 }
 
-/// Sends a frame to the other end of a class, behind all that was sent to it.
+/// Sends a frame to the other end of a class, after everything that was sent to it before.
 fn send_frame(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
     let head = engine::FrameHead {
         kind,
@@ -353,7 +355,7 @@ fn send_frame(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
     pump.engine.queue_frame(name.peer(), head, &inlet);
 }
 
-/// Completes a receive whose bytes were written; `bytes` is the sender's count.
+/// Completes a receive whose bytes were written. `bytes`: the length of the message, as the sender states it.
 fn end_receive(pump: &mut Pump, request: RequestId, bytes: u64) {
     let room = pump.engine.arena().fields(request).bytes;
     pump.engine.received_by_gate(request, bytes.min(room));
@@ -364,7 +366,7 @@ fn index(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Limit of the classes in each direction.
+/// Limit of the number of classes in each direction.
 const MAX_CLASSES: usize = 1 << 16;
 
 #[cfg(test)]

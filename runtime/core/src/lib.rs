@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine that
-//! decides and the transport that moves bytes.
+//! A process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine, which
+//! decides, and the transport, which moves bytes.
 //!
 //! **Knows** both `engine` and `transport`; the launcher's messages (`wireup`); the application's buffers. **Never**
-//! sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application, except for its reduction
-//! operations, and those between two visits.
+//! sees a C handle or an error class: these belong to `mpi-abi`. The only functions of the application that it calls
+//! are reduction operations, between two visits.
 //!
 //! # The path of one message
-//! [`Messages::send`] or [`Messages::receive`] calls the engine; `pump.rs` turns its outputs into work requests, and
-//! the completions from `dispatch.rs` into its inputs; [`Universe::progress`] is the one turn, and `visit.rs` the one
-//! loop, in which every call waits.
+//! [`Messages::send`] or [`Messages::receive`] calls the engine. `pump.rs` makes work requests from the outputs of the
+//! engine, and inputs of the engine from the completions that `dispatch.rs` hands out. [`Universe::progress`] is one
+//! turn; `visit.rs` has the only loop in which calls wait.
 //!
 //! # Threads
-//! One thread at a time visits a [`Universe`]. Nothing blocks during a visit: a waiting call makes one short visit
-//! after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
+//! One thread at a time visits a [`Universe`]. If other threads may visit, nothing blocks during a visit: a waiting
+//! call makes one short visit after another ([`Visit`]), so that the lock can be handed over between two visits.
 
 mod awaits;
 mod boot;
@@ -55,7 +55,7 @@ pub mod var;
 mod visit;
 mod waiting;
 
-/// The parts of a lock between the threads of a process.
+/// The lock between the threads of a process, and what it needs.
 pub mod thread {
     pub use transport::wait::{
         fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The message sizes at which protocols change, from the settings and as a tool may change them.
+//! The message sizes at which protocols change: their values from the settings, and changes by a tool.
 
 use engine::Engine;
 
@@ -11,16 +11,16 @@ use crate::var::{Variable, VariableValues};
 #[derive(Debug)]
 pub(crate) struct SendLimits {
     eager_bytes: u64,
-    /// Sends of fewer bytes than this may go without a request.
+    /// Sends of fewer bytes than this may start without a request.
     at_once_below_bytes: u64,
-    /// The fast path of eight-byte messages is off, since the eager limit is below their size.
+    /// Whether the fast path of eight-byte messages is off, because the eager limit is below eight bytes.
     guards_words: bool,
-    /// Most bytes in a frame of the transport.
+    /// Largest number of bytes in a frame of the transport.
     most_bytes: u64,
 }
 
 impl SendLimits {
-    /// From the engine's limits.
+    /// Takes the sizes from the engine's limits.
     pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {
             eager_bytes: config.eager_limit_bytes,
@@ -30,13 +30,13 @@ impl SendLimits {
         }
     }
 
-    /// Whether a message of this many bytes is sent in a frame with its envelope.
+    /// Whether a message of `bytes` bytes is sent in one frame with its envelope.
     #[inline]
     pub(crate) fn is_eager(&self, bytes: u64) -> bool {
         bytes <= self.eager_bytes
     }
 
-    /// Whether a send of this many bytes may go without a request.
+    /// Whether a send of `bytes` bytes may start without a request.
     #[inline(always)]
     pub(crate) fn sends_at_once(&self, bytes: u64) -> bool {
         bytes < self.at_once_below_bytes
@@ -56,7 +56,7 @@ impl SendLimits {
         if self.at_once_below_bytes != 0 {
             self.at_once_below_bytes = eager.saturating_add(1);
         }
-        // The fast path of eight-byte messages checks no limit.
+        // The fast path of eight-byte messages compares no sizes, so it is switched on and off.
         let guards = eager < WORD_BYTES;
         if self.guards_words != guards {
             self.guards_words = guards;
@@ -79,7 +79,7 @@ pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineC
     }
 }
 
-/// A setting that announces every message includes those that would be sent at once in several frames.
+/// The early limit. It is 0 if the eager limit is 0: that setting announces every message with an RTS.
 fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
     if eager_limit_bytes == 0 { 0 } else { wanted }
 }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process started by another launcher: Slurm's `srun`, MPICH's or Intel's `mpiexec`, `prterun`, Flux. There is no
-//! daemon of ours; this module provides what it does for ranks, from the data of the launcher's server (`manager.rs`)
-//! and together with the other ranks of the node (`neighbours.rs`).
+//! Joins the job of another launcher: Slurm's `srun`, MPICH's or Intel's `mpiexec`, `prterun`, Flux. Such a rank has no
+//! daemon of rmpi. This module provides what a daemon provides for ranks, from the data of the launcher's server
+//! (`manager.rs`) and together with the other ranks of the node (`neighbours.rs`).
 //!
 //! # How such a rank starts
-//! 1. It finds a server (`found.rs`), which gives its rank and the size of the job.
-//! 2. The ranks of a node connect at a name derived from the job's. The first to bind it leads; the others connect to
-//!    it. Rank 0 stores the job's keys at the server. Then all ranks pass one barrier.
-//! 3. The leader now has the ranks of its node. It makes the node segment, and sends each neighbour what a daemon
-//!    would: a [`Boot`], and the descriptor of the segment. The segment has no name, so that nothing of it remains
-//!    however the job ends.
+//! 1. The rank finds a server (`found.rs`), which gives its rank and the size of the job.
+//! 2. The ranks of a node meet at an abstract socket name derived from the name of the job. The first rank to bind that
+//!    name leads; the others connect to it. Rank 0 stores the job's keys at the server. Then all ranks pass a barrier.
+//! 3. The leader now has the list of the ranks of its node. It makes the node segment, and sends to each neighbour what
+//!    a daemon would send: a [`Boot`], and the descriptor of the segment. The segment has no name, so nothing of it
+//!    remains, however the job ends.
 //! 4. If the job has other nodes, each rank stores its network address record at the server, and the leader of each
-//!    node the ranks on it; all pass a second barrier; then the leaders check whether any node has more ranks than
-//!    CPUs.
+//!    node also stores the ranks of its node. All ranks pass a second barrier. Then the leaders check whether any node
+//!    has more ranks than CPUs.
 //!
 //! # Afterwards
-//! [`Managed`] substitutes for the daemon: it answers the messages to one ([`ToDaemon`]) with the replies of one
-//! ([`ToRank`]). It reports a rank of this node that has ended without `MPI_Finalize`, which its leader detects by the
-//! end of its connection; whether the job ends is up to the launcher, or to the operations that need that rank.
+//! [`Managed`] substitutes for the daemon: it answers messages to a daemon ([`ToDaemon`]) with a daemon's replies
+//! ([`ToRank`]). It reports a rank of this node that has ended without `MPI_Finalize`; the leader of the node detects
+//! that by the end of the connection. Whether the job then ends depends on the launcher, or on the operations that need
+//! the lost rank.
 
 mod found;
 mod manager;
@@ -39,15 +40,15 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Managed {
     manager: PmiClient,
     neighbours: NodeRole,
-    /// Messages that this process has not taken yet.
+    /// Messages that this process has not received yet.
     incoming: VecDeque<ToRank>,
-    /// This process is quiescent, and waits for the others.
+    /// Whether this process is quiescent and waits for the other ranks.
     is_quiet: bool,
     is_through: bool,
     process: u32,
 }
 
-/// The initial state of a process.
+/// What a process has when it has joined a job.
 pub(crate) struct JoinedJob {
     pub(crate) boot: Boot,
     pub(crate) managed: Managed,
@@ -60,21 +61,21 @@ impl Managed {
     /// # Errors
     /// When the server fails, or the ranks of the node cannot connect.
     pub(crate) fn join(mut manager: PmiClient) -> Result<JoinedJob, Error> {
-        match Self::meet(&mut manager) {
+        match Self::join_node(&mut manager) {
             Ok((neighbours, boot, segment)) => Ok(JoinedJob {
                 boot,
                 managed: Self::new(manager, neighbours),
                 segment,
             }),
             Err(error) => {
-                // So that the others do not wait for this one.
+                // With an abort the other ranks do not wait for this rank.
                 let _ = manager.abort(1, &error.to_string());
                 Err(error)
             }
         }
     }
 
-    fn meet(manager: &mut PmiClient) -> Result<(NodeRole, Boot, Option<OwnedFd>), Error> {
+    fn join_node(manager: &mut PmiClient) -> Result<(NodeRole, Boot, Option<OwnedFd>), Error> {
         let (rank, size) = (manager.rank(), manager.size());
         check_place(rank, size)?;
         if size == 1 {
@@ -93,7 +94,7 @@ impl Managed {
         }
         let (neighbours, boot, segment) = match entered {
             NodeEntry::Leader(mut leader) => {
-                // Each has connected before it entered the barrier.
+                // Each guest has connected before it entered the barrier.
                 leader.admit(size)?;
                 leader.close_listener();
                 let keys = manager.get(0, "keys")?.unwrap_or_default();
@@ -125,8 +126,8 @@ impl Managed {
         }
     }
 
-    /// Publishes this process's network address record to other nodes, and obtains their ranks and whether any node of
-    /// the job has more ranks than CPUs. Collective over the job, or not called at all.
+    /// Publishes this process's network address record to other nodes. Sets in `boot` the node of each rank, and
+    /// whether any node of the job has more ranks than CPUs. Either all ranks of the job call it, or none.
     ///
     /// # Errors
     /// When the server fails.
@@ -157,11 +158,11 @@ impl Managed {
         Ok(())
     }
 
-    /// Takes a message from the rank to its daemon.
+    /// Takes in a message from the rank to its daemon.
     pub(crate) fn take(&mut self, message: &ToDaemon) {
         match message {
             ToDaemon::LookUp { of, .. } => {
-                let answer = self.look_up(*of);
+                let answer = self.record_of(*of);
                 self.incoming.push_back(answer);
             }
             ToDaemon::Quiet { .. } => {
@@ -170,18 +171,18 @@ impl Managed {
                     self.incoming.push_back(ToRank::AllQuiet);
                 }
             }
-            // The other ranks have the same remark.
+            // All ranks make this remark; only rank 0 prints it.
             ToDaemon::Remark { rank: 0, text } => eprintln!("rmpi: rank 0: {text}"),
-            // Its address record is published already.
+            // A `Publish` needs nothing: the address record is published already.
             _ => {}
         }
     }
 
-    fn look_up(&mut self, rank: u32) -> ToRank {
+    fn record_of(&mut self, rank: u32) -> ToRank {
         let found = self.manager.get(rank, "at");
         let why = match &found {
             Err(error) => error.to_string(),
-            Ok(_) => "it has told the launcher of no place on a network".to_owned(),
+            Ok(_) => "it has no network address".to_owned(),
         };
         let card = found.ok().flatten().unwrap_or_default();
         let record = card.split_once('.').and_then(|(_, record)| unhex(record));
@@ -192,7 +193,7 @@ impl Managed {
         }
     }
 
-    /// The next message that a daemon would send.
+    /// The next message that a daemon would send to the rank.
     pub(crate) fn receive(&mut self) -> ControlInput {
         if let Some(message) = self.incoming.pop_front() {
             return ControlInput::Message(message);
@@ -206,7 +207,7 @@ impl Managed {
                 }
                 Err(error) => {
                     eprintln!("rmpi: rank {}: {error}", self.manager.rank());
-                    // The others would wait for this one, which ends.
+                    // The other ranks would wait for this rank, which ends.
                     let _ = self.manager.abort(1, &error.to_string());
                     return ControlInput::End;
                 }
@@ -218,8 +219,8 @@ impl Managed {
         }
     }
 
-    /// Whether the process may exit: it has finalized MPI, or it is a forked child, which shares the state of the rank
-    /// but is none.
+    /// Whether the process may exit: it has finalized MPI, or it is a forked child, which has a copy of the rank's
+    /// state but is not the rank.
     pub(crate) fn may_end(&self) -> bool {
         self.is_through || self.process != std::process::id()
     }
@@ -246,19 +247,20 @@ impl Managed {
     }
 }
 
-/// Checks rank and size from a launcher: memory is allocated for each rank before any of them connects.
+/// Checks the rank and size that a launcher gives: memory is allocated for each rank before any rank connects.
 fn check_place(rank: u32, size: u32) -> Result<(), Error> {
     const MOST_RANKS: u32 = 1 << 24;
     if rank >= size || size > MOST_RANKS {
         return Err(Error::Boot(format!(
-            "the launcher says that this is rank {rank} of {size}, expected at most {MOST_RANKS} and a number below that of all"
+            "according to the launcher this is rank {rank} of {size}, expected a size of at most {MOST_RANKS} and a rank below the size"
         )));
     }
     Ok(())
 }
 
-/// Whether a node of the job has more ranks than CPUs, and the node of each rank: fetches one record of each node, and
-/// that of one of its ranks. The number of a node is its lowest rank; all ranks of the job compute the same.
+/// Determines whether a node of the job has more ranks than CPUs, and the node of each rank. Fetches two records for
+/// each node: that of one of its ranks, and that of the node. The number of a node is its lowest rank; all ranks of the
+/// job compute the same result.
 fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     let size = manager.size();
     let mut is_crowded = false;
@@ -289,7 +291,7 @@ fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     Ok((is_crowded, NodeMap::new(nodes)))
 }
 
-/// The message of a daemon to this rank on a node with these ranks, which may use these CPUs.
+/// What a daemon would send to this rank, on a node with the ranks and usable CPUs in `near`.
 fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Result<Boot, Error> {
     let (rank, (ranks, cpus)) = (manager.rank(), near);
     let twice = || Error::Boot("the launcher has given two processes the same rank".to_owned());
@@ -321,7 +323,7 @@ fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Res
     })
 }
 
-/// The same for another rank of the node.
+/// What a daemon would send to another rank of the node.
 fn boot_like(boot: &Boot, rank: u32) -> Boot {
     let place = boot.ranks.as_slice().iter().position(|near| *near == rank);
     Boot {
@@ -333,10 +335,10 @@ fn boot_like(boot: &Boot, rank: u32) -> Boot {
     }
 }
 
-/// The numbers and keys of a job, shared by its ranks and unique to it.
+/// The number and keys of a job, which its ranks share and no other job has.
 struct JobKeys {
     job: u64,
-    /// 31 bits.
+    /// A number of 31 bits.
     network: u32,
     stream: u128,
 }

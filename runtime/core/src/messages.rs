@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Point-to-point messages of a process (MPI 5.0 chapter 3): its requests, and all that starts, progresses and
+//! Point-to-point messages of a process (MPI 5.0 chapter 3): its requests, and everything that starts, progresses and
 //! completes them.
 //!
-//! It has three parts. The [pump](Pump) contains engine and transport and moves the data as the engine decides;
-//! [gates](MessageGates) carry persistent requests past the engine and are informed of each operation that could
-//! interfere; [bundles](Bundles) are requests composed of others. Nothing here depends on communicators, tasks or how a
-//! process waits.
+//! [`Messages`] has three parts. The [pump](Pump) contains engine and transport, and moves the data as the engine
+//! decides. [Gates](MessageGates) carry persistent requests past the engine; they are informed of each operation that
+//! could interfere. [Bundles](Bundles) are requests composed of other requests. Nothing here depends on communicators,
+//! on tasks or on how a process waits.
 //!
-//! | topic | file |
-//! |------|-------|
-//! | sends and receives, probes, freed requests | `messages/p2p.rs` |
-//! | persistent sends and receives | `messages/persistent.rs` |
-//! | several operations for one request, buffered sends | `messages/bundle.rs` |
+//! | topic                                                | file |
+//! |------------------------------------------------------|--------------------------|
+//! | sends and receives, probes, freed requests           | `messages/p2p.rs` |
+//! | persistent sends and receives                        | `messages/persistent.rs` |
+//! | several operations for one request, buffered sends   | `messages/bundle.rs` |
 //! | queries of requests, records for tools and debuggers | here |
 //!
 //! Sends are started through [`Universe::sending`](crate::Universe::sending), which polls for arrivals now and then.
@@ -59,25 +59,25 @@ impl Messages {
         }
     }
 
-    /// Counts a send. `true`: arrivals must be polled before it starts.
+    /// Counts a send. `true`: arrivals must be polled before the send starts.
     #[inline(always)]
     pub(crate) fn is_poll_due(&mut self) -> bool {
         self.sends_since_poll += 1;
         self.sends_since_poll >= live_u32(Variable::SendsPerLook)
     }
 
-    /// Gives every send a request until it is collected, so that a debugger also sees completed ones.
+    /// Gives every send a request that exists until it is collected, so that a debugger also sees completed sends.
     pub fn keep_sends(&mut self) {
         self.pump.limits.keep_sends();
     }
 
-    /// Whether a send of this many bytes may go without a request.
+    /// Whether a send of `bytes` bytes may start without a request.
     #[must_use]
     pub fn sends_at_once(&self, bytes: u64) -> bool {
         self.pump.limits.sends_at_once(bytes)
     }
 
-    /// Whether nothing is in progress in a context.
+    /// Whether no request in a context is in progress.
     #[must_use]
     pub fn is_quiet(&self, context: ContextId) -> bool {
         use engine::RequestState::{Announced, Moving, Posted, Queued};
@@ -90,7 +90,7 @@ impl Messages {
         !arena.iter().any(pending)
     }
 
-    /// As [`Engine::watch_queue`].
+    /// Calls [`Engine::watch_queue`].
     #[must_use]
     pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
         self.pump.engine.watch_queue(kind, context)
@@ -108,12 +108,12 @@ impl Messages {
         self.pump.engine.note(event, words);
     }
 
-    /// The records since the last call.
+    /// The event records since the last call.
     pub fn take_records(&mut self) -> EventRecordList {
         self.pump.engine.take_records()
     }
 
-    /// Sets the clock of the records.
+    /// Sets the clock that stamps event records.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.pump.engine.set_clock(clock);
     }
@@ -131,7 +131,8 @@ impl Messages {
         self.pump.engine.arena().find(token)
     }
 
-    /// The token of a request, 27 bits; the token of a freed request no longer names it.
+    /// The token of a request, a number of 27 bits. After the request is freed, [`find_request`](Self::find_request) no
+    /// longer finds it.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, request: RequestId) -> u32 {
@@ -160,23 +161,23 @@ impl Messages {
         self.pump.engine.is_complete(request)
     }
 
-    /// Records for debuggers the collective (a number of `queue_layout::COLLECTIVES`) of a request.
+    /// Records the collective of a request for debuggers. `collective`: a number of `queue_layout::COLLECTIVES`.
     pub fn record_collective(
         &mut self,
         request: RequestId,
         collective: usize,
-        meeting: AwaitedCollective,
+        awaited: AwaitedCollective,
     ) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
         self.pump.engine.record_collective(
             request,
             number,
-            meeting.envelope(),
-            meeting.recorded_bytes(),
+            awaited.envelope(),
+            awaited.recorded_bytes(),
         );
     }
 
-    /// Whether a frame is waiting in the ring that is polled first.
+    /// Whether a frame is waiting in the ring that is polled before all other sources.
     #[inline(always)]
     #[must_use]
     pub fn has_first_frame(&mut self) -> bool {
@@ -200,12 +201,13 @@ impl Messages {
             })
     }
 
-    /// Memory that the other ranks of the node access directly, zeroed and page-aligned; `None` if there is none.
+    /// Memory that the other ranks of the node access directly, zeroed and page-aligned; `None`: no such memory is
+    /// left, or this process has none.
     pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         self.pump.fabric.allocate(bytes)
     }
 
-    /// Frees such memory. `false`: it is not from there.
+    /// Frees memory of [`allocate_shared`](Self::allocate_shared). `false`: `place` is not such memory.
     pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
         self.pump.fabric.free(place)
     }

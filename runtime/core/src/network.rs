@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process's view of the network: it publishes its address record to the daemon, requests those of others, and
-//! records which peers are dead, and why.
+//! The process's view of the network. Publishes the address record of the process to the daemon, requests the records
+//! of other processes, and records which peers are dead, and why.
 //!
-//! All of it happens in turns of the progress loop (`dispatch.rs`). Without a network, that costs the test of a flag.
+//! All of this happens in turns of the progress loop (`dispatch.rs`). Without a network, a turn only tests a flag.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -22,19 +22,18 @@ use crate::directory::{DaemonEvent, Directory};
 use crate::pump::Pump;
 use crate::var::{self, Variable, VariableValues};
 
-/// The state of the job's network, with the connection to the daemon, which has the address records of other
-/// processes.
+/// The state of the job's network, and the connection to the daemon, which has the address records of other processes.
 #[derive(Debug)]
 pub struct JobNetwork {
-    /// This process.
+    /// Rank of this process in `MPI_COMM_WORLD`.
     rank: u32,
     is_used: bool,
     /// The connection to the daemon, if there is a launcher.
     link: Option<DaemonLink>,
     directory: Directory,
-    /// Dead peers, and why.
+    /// Dead peers, each with the reason.
     lost: Vec<(Peer, String)>,
-    /// No peer needs acknowledgements of this process any more.
+    /// Whether no peer needs acknowledgements of this process any more.
     may_leave: bool,
 }
 
@@ -61,7 +60,7 @@ impl JobNetwork {
         self.link = link;
     }
 
-    /// Publishes the address record of this process, if the other ranks were promised one.
+    /// Publishes the address record of this process, if the daemon expects one (`will_publish`).
     pub(crate) fn join(&mut self, pump: &mut Pump, will_publish: bool) {
         let record = pump.fabric.network_record();
         self.is_used = record.is_some();
@@ -73,16 +72,17 @@ impl JobNetwork {
         }
     }
 
-    /// Reports that all that this process has sent has arrived and that it sends nothing more. Until it [may
-    /// leave](Self::may_leave) it must keep sending acknowledgements: its peers need them, and they may be lost.
+    /// Reports that everything that this process has sent has arrived, and that it will send nothing more. Until it
+    /// [may leave](Self::may_leave) it must keep sending acknowledgements, because its peers need them and
+    /// acknowledgements may be lost.
     pub fn report_quiescence(&mut self) {
         if self.is_used {
             self.directory.report_quiescence(self.rank);
         }
     }
 
-    /// No peer needs acknowledgements of this process any more.
-    pub(crate) fn let_go(&mut self) {
+    /// Records that no peer needs acknowledgements of this process any more.
+    pub(crate) fn allow_leave(&mut self) {
         self.may_leave = true;
     }
 
@@ -92,13 +92,13 @@ impl JobNetwork {
         self.may_leave || !self.is_used
     }
 
-    /// Whether each turn has work here.
+    /// Whether turns have to check for work here.
     #[inline(always)]
     pub(crate) fn needs_turns(&self) -> bool {
         self.is_used || !self.lost.is_empty()
     }
 
-    /// Whether this turn has anything to do: most have not.
+    /// Whether this turn has work here: most turns have none.
     #[inline(always)]
     pub(crate) fn has_work(&self, pump: &Pump) -> bool {
         !self.lost.is_empty()
@@ -107,7 +107,7 @@ impl JobNetwork {
             || pump.fabric.has_network_notices()
     }
 
-    /// How long the process may sleep: no message of the daemon wakes it.
+    /// How long the process may sleep, because no message of the daemon wakes it.
     pub(crate) fn sleep_limit(&mut self) -> Duration {
         if self.directory.is_idle() {
             return Duration::MAX;
@@ -115,18 +115,18 @@ impl JobNetwork {
         self.directory.sleep_limit(Instant::now())
     }
 
-    /// Passes on the transport's events about the network.
+    /// Reports the transport's events about the network: to the user, to tools and to the daemon.
     #[cold]
     pub(crate) fn report_network_events(&mut self, pump: &mut Pump) {
         let Pump { engine, fabric, .. } = pump;
-        while let Some(words) = fabric.next_warning() {
-            eprintln!("rmpi: rank {}: {words}", self.rank);
+        while let Some(text) = fabric.next_warning() {
+            eprintln!("rmpi: rank {}: {text}", self.rank);
         }
-        while let Some(words) = fabric.next_remark() {
-            // The other ranks find the same: the launcher prints it once.
+        while let Some(text) = fabric.next_remark() {
+            // All ranks make this remark; the launcher prints it only once.
             match &self.link {
-                Some(_) => self.directory.remark(self.rank, words),
-                None => eprintln!("rmpi: rank {}: {words}", self.rank),
+                Some(_) => self.directory.remark(self.rank, text),
+                None => eprintln!("rmpi: rank {}: {text}", self.rank),
             }
         }
         while let Some(change) = fabric.next_port_change() {
@@ -147,18 +147,18 @@ impl JobNetwork {
         !self.directory.is_idle()
     }
 
-    /// Sends queued messages to the daemon, and returns its next message, if a reply is expected.
+    /// Sends queued messages to the daemon. Returns its next message, if a reply is expected.
     pub(crate) fn next_reply(&mut self) -> Option<DaemonEvent> {
         self.directory.turn(self.link.as_ref()?)
     }
 
-    /// The next message of the daemon, expected or not; also the end of the connection.
+    /// The next message of the daemon, whether or not a reply is expected; or the end of the connection.
     pub(crate) fn next_event(&mut self) -> Option<DaemonEvent> {
         self.directory.receive(self.link.as_ref()?)
     }
 
-    /// Ends the job of another launcher because a rank has ended without `MPI_Finalize`, as our daemon would. Few
-    /// launchers do so by themselves, and other ranks may wait for that rank for ever.
+    /// Ends the job of another launcher because a rank has ended without `MPI_Finalize`, as a daemon of rmpi would. Few
+    /// other launchers end the job then, and other ranks may wait for the lost rank for ever.
     #[cold]
     pub fn end_job_without(&self, lost: u32, why: &str) {
         let Some(link) = self.link.as_ref().filter(|link| !link.has_daemon()) else {
@@ -169,12 +169,12 @@ impl JobNetwork {
             "rmpi: rank {}: rank {lost} is lost: {why}; the job ends",
             self.rank
         );
-        // If the abort is not delivered, the end of this process must do.
+        // If the abort is not delivered, the exit of this process has to end the job.
         let _ = link.abort(1);
         crate::boot::leave(1);
     }
 
-    /// Marks a peer dead, or unreachable from the start. `false`: it was already.
+    /// Records a peer as dead, or as unreachable from the start. `false`: it was recorded already.
     pub(crate) fn add_lost(&mut self, peer: Peer, why: &str) -> bool {
         let is_new = self.lost.iter().all(|(lost, _)| *lost != peer);
         if is_new {
@@ -183,13 +183,13 @@ impl JobNetwork {
         is_new
     }
 
-    /// Why a peer is dead, if it is.
+    /// Why a peer is dead; `None`: it is not recorded as dead.
     pub(crate) fn why_lost(&self, peer: Peer) -> Option<&str> {
         let found = self.lost.iter().find(|(lost, _)| *lost == peer);
         found.map(|(_, why)| why.as_str())
     }
 
-    /// A dead rank of this group: its rank there, and why.
+    /// The error for a dead member of a group, with its rank in that group and the reason; `None`: no member is dead.
     pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
         let found = |(peer, why): &(Peer, String)| {
             let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
@@ -199,7 +199,7 @@ impl JobNetwork {
         self.lost.iter().find_map(found)
     }
 
-    /// Ends the operations that need a dead peer, including those started since.
+    /// Ends the operations that need a dead peer, including operations started after its death.
     pub(crate) fn end_lost(&self, engine: &mut Engine, comms: &Comms) {
         for (peer, _) in &self.lost {
             // A collective that the peer will never enter cannot complete on any rank.
@@ -222,7 +222,7 @@ fn providers(values: &VariableValues) -> Providers {
     }
 }
 
-/// Whether some rank can only be reached over a network.
+/// Whether some rank can be reached only over a network, and a network provider is enabled.
 pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
     let Providers {
         shm,
@@ -248,7 +248,7 @@ pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabr
     };
     let node = match &launch.segment {
         Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),
-        // Only to report how it waits.
+        // Attached only to publish whether this process waits.
         Some(segment) => attach(segment).ok(),
         None => None,
     };
@@ -270,13 +270,13 @@ pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabr
         network,
     };
     let mut fabric = Fabric::open(config).map_err(|error| explained(error, boot, values))?;
-    // After each turn: `progress.rs`.
+    // Each turn uncorks the transport, see `progress.rs`.
     fabric.promise_uncork();
     Ok(fabric)
 }
 
 impl VariableValues {
-    /// The network settings that are the same for all processes of the job.
+    /// The network settings without those that differ between the processes of the job.
     #[must_use]
     pub fn network(&self) -> transport::NetworkSettings {
         transport::NetworkSettings::default()
@@ -371,11 +371,11 @@ fn stream_key(boot: &Boot, values: &VariableValues) -> Result<Option<StreamKey>,
 }
 
 fn without_key() -> Error {
-    let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
-    Error::Boot(words.to_owned())
+    let text = "the launcher has given no key for the network: use the rmpiexec that was installed with the library";
+    Error::Boot(text.to_owned())
 }
 
-/// Adds the responsible setting to an error of opening the network.
+/// Adds the responsible setting to an error that opening the network has returned.
 fn explained(error: transport::Error, boot: &Boot, values: &VariableValues) -> Error {
     let given = values.text(Variable::Providers);
     let is_here = |peer: u32| boot.ranks.has(peer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a communicator grouped by node: for collectives that use shared memory inside a node and one message
-//! between any two nodes. All members compute the same, from the map that the launcher has sent to all ranks of the
-//! job.
+//! Groups the ranks of a communicator by node, for collectives that use shared memory inside a node and one message
+//! between any two nodes. All members compute the same groups, from the map that the launcher has sent to all ranks of
+//! the job.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -13,35 +13,37 @@ use wireup::NodeMap;
 
 use crate::Group;
 
-/// The members of a communicator by node, as seen from one of them.
+/// The members of a communicator by node, as seen by one of the members.
 #[derive(Debug)]
 pub(crate) struct CommNodes {
     /// The members on this node, in the order of their ranks.
     near: Group,
-    /// The index of this process there.
+    /// The index of this process in `near`.
     place: u32,
-    /// One member of each node, that with the lowest rank, in the order of these ranks.
+    /// One member of each node: the lowest rank on that node. In the order of these ranks.
     leaders: Group,
     /// The index of this process's node among the leaders.
     node: u32,
-    /// The index among the leaders, by the number of the node in the launcher's map.
+    /// The index in `leaders` of each node, by the node's number in the launcher's map.
     places: FxHashMap<u32, u32>,
     map: Rc<NodeMap>,
-    /// The ranks of each node are consecutive, so that a reduction node by node combines in rank order.
+    /// Whether the ranks of each node are consecutive, which means that a reduction node by node combines in rank
+    /// order.
     in_order: bool,
-    /// All nodes have as many members.
+    /// Whether all nodes have the same number of members.
     even: bool,
-    /// Members of the smallest node.
+    /// Number of members on the node that has the fewest.
     fewest: u32,
-    /// The member of each node with the same index as this process: computed once.
+    /// The member of each node with the same index as this process: computed on first use.
     same_place: OnceCell<Group>,
-    /// The seat of this process at a board of `near`: taken once.
+    /// The seat of this process at a board of `near`; taken once.
     seat: RefCell<Option<Rc<Seat>>>,
     is_settled: Cell<bool>,
 }
 
 impl CommNodes {
-    /// `None`: all are on one node, or each on a node of its own, or the node of some is unknown.
+    /// Groups the members by node. `None`: all members are on one node, or each member is on a node of its own, or the
+    /// node of a member is unknown.
     pub(crate) fn of(group: &Group, rank: u32, map: &Rc<NodeMap>) -> Option<Self> {
         let own = map.node_of(group.peer(rank)?.0)?;
         let mut near = Vec::new();
@@ -85,12 +87,12 @@ impl CommNodes {
         })
     }
 
-    /// The members on this node, and the index of this process there.
+    /// The members on this node, and the index of this process among them.
     pub(crate) fn near(&self) -> (&Group, u32) {
         (&self.near, self.place)
     }
 
-    /// A member of each node, and the index of this process's node there.
+    /// The lowest rank of each node, and the index of this process's node.
     pub(crate) fn leaders(&self) -> (&Group, u32) {
         (&self.leaders, self.node)
     }
@@ -105,17 +107,18 @@ impl CommNodes {
         self.in_order
     }
 
-    /// Whether all nodes have as many members.
+    /// Whether all nodes have the same number of members.
     pub(crate) fn are_even(&self) -> bool {
         self.even
     }
 
-    /// Number of indices that exist on all nodes.
+    /// Number of indices that exist on all nodes: the members of the smallest node.
     pub(crate) fn common_places(&self) -> u32 {
         self.fewest
     }
 
-    /// The member of each node with the same index as this process, in the order of the nodes.
+    /// The members, one of each node, that have the same index on their node as this process. In the order of the
+    /// nodes.
     pub(crate) fn same_place(&self, group: &Group) -> &Group {
         let find = || {
             let mut passed = vec![0; self.leaders.size() as usize];
@@ -136,14 +139,14 @@ impl CommNodes {
         self.is_settled.get()
     }
 
-    /// Sets the seat of this process at a board of the members near it, or that there is none; the same at all of
-    /// them.
+    /// Sets the seat of this process at a board of the members on this node, or `None` if they have no board. All
+    /// members on the node decide alike.
     pub(crate) fn settle(&self, seat: Option<Rc<Seat>>) {
         self.seat.replace(seat);
         self.is_settled.set(true);
     }
 
-    /// The seat of this process at a board of the members near it, if there is one.
+    /// The seat of this process at a board of the members on this node, if there is one.
     pub(crate) fn seat(&self) -> Option<Rc<Seat>> {
         self.seat.borrow().clone()
     }
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_by_node_whatever_the_order_of_ranks() {
+    fn members_are_grouped_by_node_in_any_rank_order() {
         let map = map(&[4, 4, 9, 9, 9, 2]);
         let nodes = CommNodes::of(&Group::world(6), 3, &map).unwrap();
         assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![2, 3, 4], 1));
@@ -180,7 +183,7 @@ mod tests {
             ),
             (1, vec![1, 3])
         );
-        // Node 9 first, then node 4, then node 9 again.
+        // The ranks are on node 9, then node 4, then node 9 again.
         let some = Group::of(vec![Peer(4), Peer(1), Peer(0), Peer(2)]);
         let nodes = CommNodes::of(&some, 2, &map).unwrap();
         assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![1, 0], 1));
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_or_a_rank_on_each_is_nothing_special() {
+    fn one_node_or_one_rank_per_node_has_no_node_groups() {
         let map = map(&[0, 0, 1, 2]);
         let of = |ranks: &[u32]| {
             let group = Group::of(ranks.iter().copied().map(Peer).collect());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The predefined reductions (MPI 5.0 section 6.9.2) on dense bytes: `inout = input op inout`, element by element.
 //!
-//! Values are read and written as bytes, so alignment does not matter; the loops are plain enough to be vectorised.
+//! Values are read and written as bytes, so alignment does not matter. The loops are simple enough to be vectorised.
 
 mod half;
 mod long;
@@ -33,7 +33,8 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undefined;
 
-/// Applies `op` to dense items of a predefined datatype (pairs without padding), as many as the shorter buffer has.
+/// Applies `op` to dense items of a predefined datatype (pairs have no padding). The number of items is that of the
+/// shorter buffer.
 ///
 /// # Errors
 /// [`Undefined`] when the standard does not define the operation for the datatype; nothing was changed.
@@ -158,7 +159,7 @@ macro_rules! float {
 }
 float!(f32: 4, f64: 8);
 
-/// `inout[i] = f(input[i], inout[i])`.
+/// Sets each `inout[i]` to `f(input[i], inout[i])`.
 #[inline(always)]
 fn fold<T: OpNumber<N>, const N: usize>(input: &[u8], inout: &mut [u8], f: impl Fn(T, T) -> T) {
     let (input, _) = input.as_chunks::<N>();
@@ -228,7 +229,7 @@ fn floats<T: OpNumber<N>, const N: usize>(
     Ok(())
 }
 
-/// Complex numbers of two `N`-byte parts; `M` is twice `N`.
+/// Reduces complex numbers of two parts of `N` bytes each. `M` must be twice `N`.
 fn complex<T: ComplexPart<N>, const N: usize, const M: usize>(
     op: Op,
     input: &[u8],
@@ -255,7 +256,7 @@ fn complex<T: ComplexPart<N>, const N: usize, const M: usize>(
     Ok(())
 }
 
-/// A real or imaginary part.
+/// The real or imaginary part of a complex number.
 trait ComplexPart<const N: usize>: OpNumber<N> {
     fn negate(self) -> Self;
 }
@@ -272,7 +273,8 @@ impl ComplexPart<8> for f64 {
     }
 }
 
-/// Value and index; of equal values the lower index wins.
+/// Reduces pairs of value and index. If two values are equal, the lower index is kept. `minimum`: whether the lower
+/// value is kept, not the higher.
 fn reduce_pairs(
     minimum: bool,
     value: ScalarType,
@@ -299,7 +301,8 @@ fn reduce_pairs(
     Ok(())
 }
 
-/// Order of two numbers; `None` for types without one. Unordered floats count as greater, so they never win a minimum.
+/// The order of two numbers; `None`: the type has no order here. Unordered floats count as greater, so they are never
+/// the minimum.
 fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
     fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_computed_with_as_c_does() {
+    fn characters_have_the_arithmetic_of_c() {
         let one = |op| {
             run(
                 op,
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_have_arithmetic_and_no_bits() {
+    fn floats_have_arithmetic_and_no_bitwise_operations() {
         let sum = run(
             Op::Sum,
             ScalarType::Float(Float::Double),
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_values_the_lower_index_wins() {
+    fn minloc_and_maxloc_take_the_lower_index_of_equal_values() {
         let pair = |v: f64, i: i32| [&v.to_ne_bytes()[..], &i.to_ne_bytes()].concat();
         let basic = Basic::of_pair(ScalarType::Float(Float::Double), ScalarType::Signed(4));
         for (op, a, b, expected) in [

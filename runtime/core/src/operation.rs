@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parameters and outcomes of point-to-point operations, which all parts share.
+//! The parameters and outcomes of point-to-point operations, for all parts of the runtime.
 
 use engine::{ContextId, Peer, Receive, Send, wire};
 
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// The buffer address in the slot of a request whose data have gaps: their location is in its
+/// The buffer address in the slot of a request whose data have gaps. The data are described in the request's
 /// [`RequestData`](crate::request_data::RequestData).
 pub(crate) const NO_BUFFER: u64 = 0;
 
@@ -16,7 +16,7 @@ pub(crate) const NO_BUFFER: u64 = 0;
 pub enum Mode {
     /// Completes when the buffer can be used again.
     Standard,
-    /// Completes only after the receive was matched.
+    /// Completes only after a receive has matched the send.
     Synchronous,
 }
 
@@ -45,21 +45,21 @@ pub struct SendTarget {
 /// Outcome of an operation (MPI 5.0 section 3.2.5).
 #[derive(Debug)]
 pub struct MessageStatus {
-    /// Rank of the sender in the communicator; `None` for anything but a received message.
+    /// Rank of the sender in the communicator; `None` unless a message was received.
     pub source: Option<i32>,
-    /// The peer was `MPI_PROC_NULL`.
+    /// Whether the peer was `MPI_PROC_NULL`.
     pub no_process: bool,
     /// Tag of the message.
     pub tag: i32,
     /// Bytes received.
     pub bytes: u64,
-    /// The operation was cancelled.
+    /// Whether the operation was cancelled.
     pub cancelled: bool,
-    /// Its error.
+    /// The error of the operation, if it failed.
     pub error: Option<Error>,
 }
 
-/// A send without the fields that each start determines: its key, and whether it is sent early.
+/// A send without the two fields that each start determines: its key, and whether it is sent early.
 pub(crate) fn described(target: SendTarget, memory: UserMemory, mode: Mode) -> Send {
     let (bytes, buffer) = (memory.bytes() as u64, memory.address());
     Send {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Detects whether ranks must share cores: from the launcher's data, the affinity masks of the node's ranks, the
-//! control group's quota, and the time that this process spent runnable without a core.
+//! control group's CPU quota, and the time during which this process was runnable but had no core.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use transport::{Fabric, wait};
 use crate::var::Variable;
 use crate::var::live::live;
 
-/// Whether this process has a core of its own, as far as it can be detected.
+/// Whether this process shares its core, as far as that can be detected.
 #[derive(Debug)]
 pub(crate) struct Crowding {
     crowded: bool,
@@ -18,36 +18,37 @@ pub(crate) struct Crowding {
     fixed: bool,
     sleepless: bool,
     local_size: u32,
-    /// Ranks of other jobs or launchers that share this host's CPUs.
+    /// Number of ranks of other jobs or launchers that share this host's CPUs.
     other_ranks: u32,
-    /// Processes other than ranks of this job need the core.
+    /// Whether processes other than ranks of this job need the core.
     by_others: bool,
     launch_cpus: u32,
-    /// Time of the last check of the masks.
-    looked: Option<Instant>,
+    /// Time of the last check of the affinity masks.
+    masks_checked: Option<Instant>,
     pressure: Pressure,
     link_checked: Option<Instant>,
-    /// Time until which a yield is assumed to last long.
+    /// Time until which a yield is assumed to take long.
     busy_until: Option<Instant>,
 }
 
-/// Detects from the time spent runnable without a core whether other processes need it all the time. A daemon that
-/// runs now and then takes a quarter of a window once in a while; a process that shares the core permanently takes
-/// half of each, or, if this process sleeps much, half of the rest.
+/// Detects whether other processes need the core all the time, from the time during which this process was runnable but
+/// had no core. A daemon that runs now and then takes a quarter of a window once in a while. A process that shares the
+/// core permanently takes half of each window; if this process sleeps much, the other process takes half of the
+/// remaining time.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Start of the present window: its time, and the counts at that time.
+    /// Start of the present window, and the counts at that time.
     began: Option<(Instant, CoreTimes)>,
     /// Consecutive windows above the threshold.
     over: u32,
-    /// Time until which the result holds.
+    /// Time until which a positive result holds.
     until: Option<Instant>,
 }
 
 impl Pressure {
-    /// Takes the present counts; returns whether other processes need the core: in several consecutive windows this
-    /// process was delayed for more than `percent` of the time in which it needed one, and that time was not short. A
-    /// positive result holds for `holds`.
+    /// Takes in the present counts. Returns whether other processes need the core: in several consecutive windows this
+    /// process was delayed for more than `percent` of the time in which it needed a core, and that delay was not short.
+    /// A positive result holds for the time `holds`.
     fn note(&mut self, now: Instant, total: CoreTimes, percent: u64, holds: Duration) -> bool {
         let (then, before) = *self.began.get_or_insert((now, total));
         let elapsed = now - then;
@@ -78,7 +79,7 @@ impl Crowding {
             other_ranks: 0,
             by_others: false,
             launch_cpus: u32::MAX,
-            looked: None,
+            masks_checked: None,
             pressure: Pressure::default(),
             link_checked: None,
             busy_until: None,
@@ -88,17 +89,17 @@ impl Crowding {
     /// Changes the policy.
     pub(crate) fn follow(&mut self, policy: u64) {
         (self.fixed, self.sleepless) = (policy != 0, policy == 1);
-        // With a fixed policy no check resets this.
+        // With a fixed policy no check would reset this field.
         self.by_others = false;
         self.crowded = match policy {
             0 => self.outnumbers_cores(),
             other => other == 2,
         };
-        self.looked = None;
+        self.masks_checked = None;
     }
 
-    /// Sets the launcher's data: ranks on this node, ranks of other launchers on this host, and the CPUs that all of
-    /// these.
+    /// Sets the launcher's data: the number of ranks on this node, the number of ranks of other launchers on this host,
+    /// and the mask of the CPUs that all these ranks may use. An empty mask stands for the CPUs of this process.
     pub(crate) fn set_launch(&mut self, local_size: u32, other_ranks: u32, mask: &[u64]) {
         (self.local_size, self.other_ranks) = (local_size, other_ranks);
         let mine = count(&wait::allowed_cpus());
@@ -119,14 +120,14 @@ impl Crowding {
         self.by_others
     }
 
-    /// Whether a control group grants less time than the CPUs have: time spent spinning is lost to the job.
+    /// Whether a control group grants less time than the CPUs have: then time spent spinning is lost to the job.
     pub(crate) fn is_rationed(&self) -> bool {
         self.rationed
     }
 
-    /// Whether a yield reveals the processes that share the core. It may not reveal those other than ranks of this
-    /// node: the scheduler may divide cores among sessions (`sched_autogroup_enabled`) or control groups first, and
-    /// then a yield only runs processes of the same one.
+    /// Whether a yield reveals the processes that share the core. A yield need not reveal processes other than ranks of
+    /// this node: the scheduler may first divide cores among sessions (`sched_autogroup_enabled`) or control groups,
+    /// and a yield then only runs processes of the same session or group.
     pub(crate) fn yield_reveals_others(&self) -> bool {
         self.other_ranks == 0 && !self.by_others
     }
@@ -136,12 +137,16 @@ impl Crowding {
         self.sleepless
     }
 
-    /// Checks again if the last check is long ago; `true` if the result has changed.
+    /// Checks again if the last check is long enough ago. `true`: the result has changed.
     pub(crate) fn assess(&mut self, now: Instant, fabric: &Fabric) -> bool {
-        if self.fixed || self.looked.is_some_and(|last| now - last < SAMPLE_EVERY) {
+        if self.fixed
+            || self
+                .masks_checked
+                .is_some_and(|last| now - last < SAMPLE_EVERY)
+        {
             return false;
         }
-        self.looked = Some(now);
+        self.masks_checked = Some(now);
         let before = (self.crowded, self.by_others);
         let own = self.ranks_outnumber_cores(fabric);
         self.by_others = !own && self.is_core_contended(now);
@@ -149,8 +154,8 @@ impl Crowding {
         before != (self.crowded, self.by_others)
     }
 
-    /// Records the end of a yield that began at `start`. If it was long, another process computes on the core for
-    /// whole time slices: a process that sleeps instead gets the core when it is woken.
+    /// Records the end of a yield that began at `start`. If the yield was long, another process computes on the core
+    /// for whole time slices; then it is better to sleep, because a process that sleeps gets the core when it is woken.
     #[inline]
     pub(crate) fn note_yield(&mut self, start: Instant) {
         let now = Instant::now();
@@ -159,13 +164,13 @@ impl Crowding {
         }
     }
 
-    /// Whether another process computes on this core, according to the last yields.
+    /// Whether another process computes on this core, according to recent yields.
     #[inline]
     pub(crate) fn is_core_busy(&self, now: Instant) -> bool {
         self.busy_until.is_some_and(|until| now < until)
     }
 
-    /// Whether a check is due: once a second at most.
+    /// Whether a check of the connection to the daemon is due: at most twice a second.
     pub(crate) fn is_time_to_check(&mut self) -> bool {
         let now = Instant::now();
         let due = self
@@ -225,11 +230,11 @@ fn count(mask: &[u64]) -> u32 {
 }
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
-/// Longer than all ranks of a crowded node need for one turn each, if they only pass on messages.
+/// Longer than a crowded node takes for one turn of each of its ranks, if they only pass on messages.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// Time for which yields are not tried again.
+/// Time after a long yield for which yields are not tried again.
 const BUSY_TIME: Duration = Duration::from_millis(100);
-/// Delays of less than this share of the time are ignored.
+/// Delays of less than this percentage of the time are ignored.
 const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
@@ -238,7 +243,7 @@ const WINDOWS_IN_A_ROW: u32 = 3;
 mod tests {
     use super::*;
 
-    /// The counts of a process that polls all the time, and was delayed for so long of `all`.
+    /// The counts of a process that polls all the time, and was delayed for `delayed_ns` of the time `all`.
     fn polling(delayed_ns: u64, all: Duration) -> CoreTimes {
         let all_ns = u64::try_from(all.as_nanos()).unwrap();
         CoreTimes {
@@ -247,8 +252,8 @@ mod tests {
         }
     }
 
-    /// Samples every 20 ms a process that polls and is delayed by `delays_ms` in each; returns the sample at which
-    /// pressure is detected.
+    /// Samples a process that polls, every 20 ms. `delays_ms`: its delay in each of these intervals, in ms. Returns the
+    /// index of the sample at which pressure is detected.
     fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
         let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {
@@ -260,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_sleeps_much_is_pressed_by_its_part_of_the_rest() {
-        // Of each 20 ms: on a core, delayed.
+    fn pressure_is_delay_relative_to_running_time() {
+        // For each 20 ms: time on a core, time delayed, and whether pressure is detected.
         for (ran_us, delayed_us, pressed) in
             [(3000, 3000, true), (6000, 1500, false), (500, 500, false)]
         {
@@ -282,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_shares_its_core_is_pressed_within_a_fifth_of_a_second() {
+    fn a_shared_core_is_detected_within_200_ms() {
         let found = pressed_after(&mut Pressure::default(), Instant::now(), &[10; 50]);
-        assert!(found.is_some_and(|looks| looks <= 10), "{found:?}");
+        assert!(found.is_some_and(|samples| samples <= 10), "{found:?}");
     }
 
     #[test]
-    fn a_daemon_that_runs_now_and_then_presses_nobody() {
+    fn an_occasionally_running_daemon_is_no_pressure() {
         let mut delays = [0; 500];
         for burst in delays.chunks_mut(10) {
             (burst[0], burst[1], burst[2]) = (15, 15, 10);
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finding_holds_for_a_while_and_then_is_made_anew() {
+    fn detected_pressure_holds_for_a_while_and_then_ends() {
         let (mut pressure, start) = (Pressure::default(), Instant::now());
         assert!(pressed_after(&mut pressure, start, &[20; 20]).is_some());
         let hold = Duration::from_secs(1);
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_want_is_forgotten_with_another_policy() {
+    fn a_changed_wait_policy_resets_pressure_by_others() {
         let mut crowding = Crowding::new(0);
         (crowding.crowded, crowding.by_others) = (true, true);
         assert!(!crowding.yield_reveals_others());
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_yield_it_is_not_tried_again_for_a_while() {
+    fn after_a_long_yield_the_core_counts_as_busy_for_a_while() {
         let mut crowding = Crowding::new(2);
         let start = Instant::now();
         crowding.note_yield(start);
@@ -335,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn what_presses_and_for_how_long_is_as_the_settings_say() {
+    fn crowd_settings_set_threshold_and_duration_of_pressure() {
         for (percent, holds_ms, pressed) in [(25, 1000, true), (75, 1000, false), (25, 50, false)] {
             let (mut pressure, start) = (Pressure::default(), Instant::now());
             let holds = Duration::from_millis(holds_ms);
             let mut delayed_ns = 0;
-            // Half of the time it waits for its core.
+            // The process waits for its core half of the time.
             for sample in 0..20 {
                 let total = polling(delayed_ns, SAMPLE_EVERY * sample);
                 pressure.note(start + SAMPLE_EVERY * sample, total, percent, holds);

@@ -2,8 +2,9 @@
 //! Copies between the application's noncontiguous data and dense bytes.
 //!
 //! # Safety
-//! Part of the room of `user_buf.rs`: a [`Structured`] buffer is made by the C layer under the same promise (MPI 5.0
-//! section 5.1: the application describes its own memory), and only the bytes that its datatype covers are touched.
+//! These rules belong to those of `user_buf.rs`. A [`Structured`] buffer is made by the C layer under the same promise
+//! (MPI 5.0 section 5.1: the application describes its own memory), and only the bytes that its datatype covers are
+//! accessed.
 #![allow(unsafe_code)]
 
 use transport::copy::copy;
@@ -20,13 +21,13 @@ pub struct Structured {
 }
 
 impl Structured {
-    /// Data that the application lends: displacements count from `base`.
+    /// Data that the application lends. Displacements are relative to `base`.
     ///
     /// # Safety
-    /// As [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
+    /// As for [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
     #[must_use]
     pub unsafe fn new(base: *mut u8, count: u64, datatype: &Datatype) -> Self {
-        // SAFETY: of length zero; the bytes around are reached by `walk` under the promise above.
+        // SAFETY: the range has length zero; `walk` accesses the bytes around it under the promise above.
         let base = unsafe { UserMemory::new(base, 0) };
         Self {
             base,
@@ -41,7 +42,7 @@ impl Structured {
         self.bytes
     }
 
-    /// The data as dense bytes.
+    /// A copy of the data as dense bytes.
     #[must_use]
     pub fn pack(&self) -> Box<[u8]> {
         let mut packed = vec![0u8; usize::try_from(self.bytes()).unwrap_or(0)].into_boxed_slice();
@@ -49,7 +50,8 @@ impl Structured {
         packed
     }
 
-    /// The dense bytes from `position` on, as many as `packed` takes.
+    /// Copies dense bytes to `packed`, from offset `position` in the dense bytes on, until `packed` is full or the data
+    /// end.
     pub fn pack_at(&self, position: u64, packed: &mut [u8]) {
         self.walk(
             position,
@@ -59,12 +61,12 @@ impl Structured {
         );
     }
 
-    /// Copies dense bytes to their blocks, as many as there are.
+    /// Copies dense bytes to their blocks, until `packed` or the data end.
     pub fn unpack(&self, packed: &[u8]) {
         self.unpack_at(0, packed);
     }
 
-    /// Copies dense bytes to the blocks from `position` on, as many as there are.
+    /// Copies dense bytes to the blocks from offset `position` in the dense bytes on, until `packed` or the data end.
     pub fn unpack_at(&self, position: u64, packed: &[u8]) {
         self.walk(
             position,
@@ -87,7 +89,7 @@ impl Structured {
     }
 }
 
-/// Pack or unpack.
+/// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PackDirection {
     /// From the blocks to the dense bytes.
@@ -96,7 +98,7 @@ enum PackDirection {
     In,
 }
 
-/// The position in the packed bytes.
+/// The position in the dense bytes.
 struct PackCursor {
     packed: *mut u8,
     left: usize,
@@ -104,7 +106,8 @@ struct PackCursor {
 }
 
 impl PackCursor {
-    /// Moves the bytes of `layout` after the first `skip`, which are fewer than it has, until the dense bytes end.
+    /// Moves the bytes of `layout` after the first `skip`, until the dense bytes end. `skip` must be less than the
+    /// bytes of the layout.
     fn walk(&mut self, layout: &TypeLayout, skip: u64, base: *mut u8) {
         match layout {
             TypeLayout::Dense { offset, bytes } => {
@@ -164,7 +167,8 @@ impl PackCursor {
 
     fn repeat_dense(&mut self, count: u64, stride: i64, bytes: u64, mut base: *mut u8) {
         let whole = count.min(self.left as u64 / bytes.max(1));
-        // The sizes of numbers and of short vectors: a copy of unknown length costs several times as much.
+        // These are the sizes of numbers and of short vectors. A copy whose length is not known at compile time costs
+        // several times as much.
         base = match bytes {
             1 => self.repeat_fixed::<1>(whole, stride, base),
             2 => self.repeat_fixed::<2>(whole, stride, base),
@@ -192,7 +196,8 @@ impl PackCursor {
         }
     }
 
-    /// Copies `count` blocks of `N` bytes, all of which the dense bytes have; returns the address of the next block.
+    /// Copies `count` blocks of `N` bytes. The dense bytes must have room for all of them. Returns the address of the
+    /// next block.
     #[inline(always)]
     fn repeat_fixed<const N: usize>(&mut self, count: u64, stride: i64, base: *mut u8) -> *mut u8 {
         let stride = isize::try_from(stride).unwrap_or(0);
@@ -202,8 +207,8 @@ impl PackCursor {
         }
     }
 
-    /// The same, in one direction. Loop variables are in locals: as far as the compiler can tell, the blocks could
-    /// overlap the cursor.
+    /// Copies blocks as [`repeat_fixed`](Self::repeat_fixed) does, in one direction. Loop variables are locals, because
+    /// for the compiler the blocks might overlap the cursor.
     #[inline(never)]
     fn repeat_blocks<const N: usize, const IN: bool>(
         &mut self,
@@ -214,7 +219,8 @@ impl PackCursor {
         let mut packed = self.packed;
         for _ in 0..count {
             let (from, to) = if IN { (packed, base) } else { (base, packed) };
-            // SAFETY: as in `copy`: `N` bytes of the structure, and `count * N <= left` of the dense bytes.
+            // SAFETY: as in `copy`: `N` bytes of the structure are accessed, and `count * N <= left` of the dense
+            // bytes.
             let block = unsafe { from.cast::<[u8; N]>().read() };
             // SAFETY: as above.
             unsafe { to.cast::<[u8; N]>().write(block) };
@@ -226,8 +232,8 @@ impl PackCursor {
         base
     }
 
-    /// Copies `count` blocks of a multiple of 64 bytes, all of which the dense bytes have; returns the address of the
-    /// next block.
+    /// Copies `count` blocks of a multiple of 64 bytes. The dense bytes must have room for all of them. Returns the
+    /// address of the next block.
     fn repeat_lines(&mut self, count: u64, stride: i64, lines: u64, mut base: *mut u8) -> *mut u8 {
         for _ in 0..count {
             self.repeat_fixed::<64>(lines, 64, base);
@@ -243,7 +249,7 @@ impl PackCursor {
         // - the structure's side: `place` and `bytes` come from the datatype's layout, whose bytes are lent
         //   (`Structured::new`), readable for `Out`, writable for `In`.
         // - the dense side: `left` bytes from `packed` are inside the slice that `walk` was given, mutable for `Out`.
-        // - no overlap: the dense bytes are memory of ours, or what arrived.
+        // - no overlap: the dense bytes are in memory of the library, or in an arrived frame.
         unsafe { copy(from, to, bytes) };
         self.packed = self.packed.wrapping_add(bytes);
         self.left -= bytes;
@@ -260,20 +266,20 @@ impl PackCursor {
 /// A repeated part of a layout.
 struct RepeatedRow<'a> {
     stride: i64,
-    /// Bytes of data in one repetition, never zero.
+    /// Number of bytes of data in one repetition; never 0.
     each: u64,
     inner: &'a TypeLayout,
 }
 
 impl RepeatedRow<'_> {
-    /// The start of the repetition after `passed` more.
+    /// The start of the repetition that is `passed` repetitions further.
     fn behind(&self, base: *mut u8, passed: u64) -> *mut u8 {
         let passed = i64::try_from(passed).unwrap_or(0);
         shifted(base, passed.wrapping_mul(self.stride))
     }
 }
 
-/// Longer blocks are copied as fast by a function that does not know their length at compile time.
+/// For longer blocks, a copy whose length is not known at compile time is as fast.
 const SHORT_BYTES: u64 = 1024;
 
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
@@ -286,13 +292,13 @@ mod tests {
     use crate::datatype::{Basic, Float, ScalarType, TypeBlock};
 
     fn structured(memory: &mut [u8], count: u64, datatype: Datatype) -> Structured {
-        // SAFETY: the tests give memory that covers the items and outlives the value.
+        // SAFETY: the tests provide memory that covers the items and outlives the value.
         unsafe { Structured::new(memory.as_mut_ptr(), count, &datatype) }
     }
 
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
-    fn columns_pack_and_come_back() {
+    fn packed_columns_unpack_to_the_same_bytes() {
         let mut matrix: Vec<u8> = (0..1024u32).map(|at| (at % 251) as u8 + 1).collect();
         let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         for width in [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 100, 128] {
@@ -317,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_message_fills_only_its_part() {
+    fn unpacking_a_short_message_fills_only_its_bytes() {
         let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let column = byte.strided(4, 4, 8).unwrap();
         let mut memory = [9u8; 32];
@@ -329,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_lose_their_padding() {
+    fn packed_pairs_have_no_padding() {
         let pair = Datatype::of_basic(&Basic::of_pair(
             ScalarType::Float(Float::Double),
             ScalarType::Signed(4),
@@ -342,7 +348,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
-    fn any_window_of_the_dense_bytes_is_the_same_as_cut_from_the_whole() {
+    fn packing_any_window_equals_a_slice_of_the_whole() {
         let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let column = byte.strided(5, 3, 7).unwrap();
         let parts = [

@@ -27,7 +27,7 @@ impl Payload {
         }
     }
 
-    /// The data as dense bytes of their own.
+    /// A copy of the data without gaps.
     #[must_use]
     pub fn copy(&self) -> Box<[u8]> {
         match self {
@@ -36,7 +36,7 @@ impl Payload {
         }
     }
 
-    /// The data as dense bytes, copied if they have gaps.
+    /// The data without gaps; copied if they have gaps.
     pub(crate) fn to_dense(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Dense(memory) => Cow::Borrowed(memory.as_slice()),
@@ -44,7 +44,7 @@ impl Payload {
         }
     }
 
-    /// Calls `give` with the dense bytes of a part of the data.
+    /// Calls `give` with a part of the data, without gaps. `part`: a range of bytes of data, gaps not counted.
     pub(crate) fn with_part(&self, part: Range<u64>, give: impl FnOnce(&[u8])) {
         match self {
             Self::Dense(memory) => give(memory.part(in_memory(part)).as_slice()),
@@ -56,7 +56,7 @@ impl Payload {
         }
     }
 
-    /// Fills a part of the data with the dense bytes that `take` writes.
+    /// Fills a part of the data with the bytes that `take` writes. `part`: a range of bytes of data, gaps not counted.
     pub(crate) fn fill_part(&self, part: Range<u64>, take: impl FnOnce(&mut [u8])) {
         match self {
             Self::Dense(memory) => take(memory.part(in_memory(part)).as_mut_slice()),
@@ -71,7 +71,7 @@ impl Payload {
     /// Copies the data to `target`, which must have the same length.
     ///
     /// # Errors
-    /// When it has another length.
+    /// When `target` has another length.
     pub fn copy_to(&self, target: &Self) -> Result<(), Error> {
         let (given, expected) = (self.bytes(), target.bytes());
         if given != expected {
@@ -90,7 +90,7 @@ impl Payload {
     }
 }
 
-/// A range of bytes in this process's memory.
+/// A range of bytes as indices into this process's memory.
 fn in_memory(part: Range<u64>) -> Range<usize> {
     let offset = |at| usize::try_from(at).unwrap_or(usize::MAX);
     offset(part.start)..offset(part.end)

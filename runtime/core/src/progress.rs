@@ -9,14 +9,14 @@ use crate::var::live;
 use crate::waiting::{Rested, WaitContext, WaitPolicy, WaitProgress};
 
 impl Universe {
-    /// One bounded turn: polls the transport and posts waiting frames. `true` if anything happened.
+    /// One bounded turn: polls the transport and posts waiting frames. `true`: something happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.messages.pump.fabric.poll(&mut self.completions);
         self.take_in_all()
     }
 
-    /// The same, except for messages that the fast path of waiting takes in one by one.
+    /// A turn of progress, except for messages that the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_without_first(&mut self) {
         self.messages
@@ -65,7 +65,7 @@ impl Universe {
         }
     }
 
-    /// Takes in `count` completions, and posts the frames that they cause together.
+    /// Takes in `count` completions, and then posts all frames that they cause.
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));
@@ -75,7 +75,7 @@ impl Universe {
         self.messages.pump.fabric.uncork();
     }
 
-    /// Makes a turn of progress in one of `CALLS_PER_TURN` calls on the fast path.
+    /// Makes a turn of progress once in `CALLS_PER_TURN` calls.
     #[inline]
     pub fn fast_path_turn(&mut self) {
         self.fast_path_calls = self.fast_path_calls.wrapping_add(1);
@@ -84,7 +84,7 @@ impl Universe {
         }
     }
 
-    /// Whether an operation is in progress here that only turns of progress complete.
+    /// Whether an operation is in progress that only this process's turns of progress complete.
     pub(crate) fn needs_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
@@ -93,8 +93,8 @@ impl Universe {
             || self.network.needs_turns() && self.network.has_work(&self.messages.pump)
     }
 
-    /// To be called after a turn in which nothing happened: spins while the core is free, else yields or sleeps.
-    /// `what` names the calling function and what it waits for.
+    /// To be called after a turn in which nothing happened: spins while no other process needs the core, else yields or
+    /// sleeps. `what` names the calling function and what it waits for.
     #[inline]
     pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {
@@ -122,8 +122,8 @@ impl Universe {
         (&mut self.waiting, context)
     }
 
-    /// Sleeps once for another rank's store to a board, if ranks share cores. Any other event also wakes it, and is
-    /// taken in. Returns whether the store has happened.
+    /// Sleeps once until another rank stores to a board, if ranks share cores. Any other event also wakes this rank,
+    /// and is taken in. Returns whether the awaited store has happened.
     pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
         let (waiting, mut context) = self.wait_context();
         if !waiting.shares_core(context.fabric()) {
@@ -135,7 +135,7 @@ impl Universe {
         what.has_happened()
     }
 
-    /// Takes, from time to time, unsolicited messages of the daemon; also the end of the connection.
+    /// From time to time, takes in messages of the daemon that no request preceded, and the end of the connection.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
             while let Some(event) = self.network.next_event() {
@@ -144,8 +144,7 @@ impl Universe {
         }
     }
 
-    /// The rest of a long series of test calls. `true`: it has yielded the core, so that another turn may find
-    /// something.
+    /// Rests in a long series of test calls. `true`: the core was yielded, so another turn may find something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
         let (waiting, mut context) = self.wait_context();
         let rested = waiting.rest_of_poll(&mut context);
@@ -156,7 +155,7 @@ impl Universe {
     }
 }
 
-/// Fast-path calls for one turn of progress.
+/// Number of fast-path calls per turn of progress.
 const CALLS_PER_TURN: u32 = 32;
 
 #[cfg(test)]
@@ -169,17 +168,17 @@ mod tests {
     use crate::var::{Variable, VariableValues};
 
     #[test]
-    fn who_only_sends_looks_once_in_so_many_sends() {
+    fn sends_poll_once_per_sends_per_look() {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
-        for looks in [3, 16] {
-            change(Variable::SendsPerLook, looks);
-            let mut counts = (0..looks).map(|_| {
+        for sends_per_poll in [3, 16] {
+            change(Variable::SendsPerLook, sends_per_poll);
+            let mut counts = (0..sends_per_poll).map(|_| {
                 universe.sending();
                 u64::from(universe.messages.sends_since_poll)
             });
-            assert!((1..looks).all(|sends| counts.next() == Some(sends)));
+            assert!((1..sends_per_poll).all(|sends| counts.next() == Some(sends)));
             assert_eq!(counts.next(), Some(0));
         }
     }

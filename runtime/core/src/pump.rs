@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump moves
-//! bytes; this is the only file that uses both.
+//! Makes work requests from the outputs of the engine, and inputs of the engine from completions. The engine decides,
+//! and the pump moves the bytes.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::var::live::live;
 use crate::var::traffic::PeerTraffic;
 use crate::var::{Variable, VariableValues};
 
-/// Owner of MPI messages.
+/// Owner of the frames and work requests of MPI messages.
 pub(crate) const ENGINE: Owner = Owner::new(0);
 
 const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 
-/// Why the next frame is not a small message for a receive.
+/// Why the next frame is not a small message for the given receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Small {
     /// The message is longer.
     Longer,
-    /// There is no frame, or it is another one.
+    /// There is no frame, or it is another kind of frame or a message for another receive.
     Other,
 }
 
@@ -42,15 +42,15 @@ pub(crate) enum Small {
 pub(crate) enum PolledFrame {
     /// No frame is there.
     Nothing,
-    /// A frame that needs the general path, or a full poll is due.
+    /// The frame needs the general path, or a full poll is due.
     Other,
-    /// A message, which was taken in.
+    /// A message, which was taken in for another receive.
     Taken,
-    /// The message for the awaited receive, which was collected too.
+    /// The message for the awaited receive, which was also collected.
     Awaited(ReceivedMessage),
 }
 
-/// Moves messages: the engine, the transport, and the state between both.
+/// Moves messages. Contains the engine, the transport, and the state between the two.
 #[derive(Debug)]
 pub(crate) struct Pump {
     pub(crate) engine: Engine,
@@ -62,13 +62,14 @@ pub(crate) struct Pump {
     pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
     pub(crate) me: Peer,
-    /// Remote keys of sends must be withdrawn when they complete: peers read their memory over a network.
+    /// Whether the remote keys of sends must be withdrawn when the sends complete, because peers read memory over a
+    /// network.
     pub(crate) takes_back: bool,
 }
 
 impl Pump {
-    /// Makes the pump of process `me` in a job of `size`. `counters` may be read by other threads; `channels` are
-    /// the counters of channels.
+    /// Makes the pump of process `me` in a job of `size` ranks. Other threads may read `counters`. `channels`: the
+    /// counters of channels.
     pub(crate) fn new(
         fabric: Fabric,
         (me, size): (Peer, u32),
@@ -94,7 +95,7 @@ impl Pump {
         }
     }
 
-    /// The fabric has more peers than before.
+    /// Makes room for the peers that were added to the fabric.
     pub(crate) fn make_room_for_peers(&mut self) {
         let peers = self.fabric.peer_count();
         self.engine.add_peers(peers);
@@ -107,8 +108,8 @@ impl Pump {
         self.ways.follow(live(Variable::SingleCopy));
     }
 
-    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects:
-    /// the fast path. `None`: nothing was done.
+    /// The fast path: takes in the next frame if it is a message of eight bytes for the receive of `token`, and
+    /// collects that receive. `None`: nothing was done.
     #[inline(always)]
     pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
@@ -119,7 +120,8 @@ impl Pump {
         Some(ReceivedMessage::in_frame(peer, head.word, 8))
     }
 
-    /// The same for a message of up to 48 bytes.
+    /// Takes in the next frame if it is a message of up to 48 bytes for the receive of `token`, and collects that
+    /// receive.
     #[inline(always)]
     pub(crate) fn take_in_small(&mut self, token: u32) -> Result<ReceivedMessage, Small> {
         let frame = self.fabric.first_frame().ok_or(Small::Other)?;
@@ -141,7 +143,8 @@ impl Pump {
         Ok(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
-    /// The same for a longer one.
+    /// Takes in the next frame if it is an eager message whose body is in a buffer of its sender, for the receive of
+    /// `token`, and collects that receive. `None`: nothing was done.
     #[inline(always)]
     pub(crate) fn take_in_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_frame()?;
@@ -156,8 +159,9 @@ impl Pump {
         Some(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
-    /// Takes in the next frame if it is an eager message for the receive of `token`, which it also collects, or for
-    /// the first receive of its queue. Not while requests have data in the table.
+    /// Takes in the next frame if it is an eager message for the receive of `token`, or for the first posted receive of
+    /// its queue. In the first case also collects the receive of `token`. Not to be called while requests have data in
+    /// the table.
     #[inline(always)]
     pub(crate) fn take_in_first(&mut self, token: u32) -> PolledFrame {
         if self.fabric.must_poll() {
@@ -185,7 +189,7 @@ impl Pump {
         PolledFrame::Taken
     }
 
-    /// Takes in a frame of the engine's.
+    /// Takes in a frame for the engine.
     #[inline(always)]
     pub(crate) fn take_in(&mut self, arrived: &Arrived) {
         let Head {
@@ -225,7 +229,7 @@ impl Pump {
         }
     }
 
-    /// Copies the bytes of a frame to the blocks of noncontiguous data. `false`: the request has none.
+    /// Copies the bytes of a frame to the blocks of noncontiguous data. `false`: the request has no such data.
     #[inline(never)]
     fn deliver_structured(
         &mut self,
@@ -238,7 +242,7 @@ impl Pump {
         let Some((data, window)) = self.sides.arriving(token, bytes) else {
             return false;
         };
-        // Copied out of the peer's memory first: it may change there while it is read.
+        // Copied out of the peer's memory first, because the peer could change the bytes while they are unpacked.
         self.fabric.copy_body(arrived, window);
         data.unpack_at(offset, window);
         true
@@ -278,7 +282,7 @@ impl Pump {
         }
     }
 
-    /// Carries out an output of a call that may return without a turn of progress: the answer to the sender is posted
+    /// Carries out an output of a call that may return without a turn of progress; so the reply to the sender is posted
     /// at once.
     pub(crate) fn carry_out_at_once(&mut self, output: Output) {
         self.carry_out(output);
@@ -305,7 +309,7 @@ impl Pump {
                 key,
                 bytes,
             } => self.pull(request, peer, key, bytes),
-            // Both need the frame that just arrived: `take_in_frame` has handled them.
+            // These need the frame that just arrived; `take_in` handles them.
             Output::Deliver { .. } | Output::Keep { .. } | Output::KeepMore { .. } => {}
         }
     }
@@ -381,7 +385,7 @@ impl Pump {
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
-            // The engine only posts reads and writes, whose outcome is always known.
+            // The engine posts only reads, whose outcome is always known.
             WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }
@@ -393,7 +397,7 @@ impl Pump {
         self.engine.note(EventType::SingleCopyRefused, words);
     }
 
-    /// Posts the frames that wait for `peer` until there are none or the transport is full.
+    /// Posts the frames that wait for `peer`, until none waits or the transport has no room.
     pub(crate) fn drain_outbox(&mut self, peer: Peer) {
         while let Some(frame) = self.engine.next_frame(peer) {
             if !self.post(peer, &frame) {
@@ -427,7 +431,7 @@ impl Pump {
                     *to = word.to_ne_bytes();
                 }
                 let body = &bytes[..usize::from(count) * 8];
-                // Its data are moved in a later turn.
+                // The transport may send the data of an RTS later, in another turn.
                 if frame.head.kind == wire::RTS && self.fabric.has_network() {
                     let data = wire::key_of_rts(&words).map(RemoteKey::from_words);
                     let posted = self.fabric.post_announcement(peer, head, body, data);
@@ -450,7 +454,7 @@ impl Pump {
         }
     }
 
-    /// Posts the data of a persistent send at once, if they are small and no frame waits.
+    /// Posts the data of a persistent send at once, if they are small and no frame waits. `false`: nothing was posted.
     pub(crate) fn post_whole(&mut self, request: RequestId) -> bool {
         let fields = self.engine.arena().fields(request);
         let (peer, bytes) = (Peer(fields.peer), fields.bytes);
@@ -468,7 +472,7 @@ impl Pump {
         posted.is_ok()
     }
 
-    /// Posts a frame of noncontiguous data, of which only this frame is ever packed.
+    /// Posts a frame of noncontiguous data; only this frame is packed at this time. `false`: it was not posted.
     #[inline(never)]
     fn post_packed(
         &mut self,
@@ -484,8 +488,8 @@ impl Pump {
         self.sides.post_frame((token, at, bytes), post)
     }
 
-    /// A remote key by which a peer can read memory, or [`wire::NO_KEY`]. Over a network, a message that fits into a
-    /// frame gets none: registering it would cost more.
+    /// Makes a remote key with which a peer can read memory. [`wire::NO_KEY`]: none was made. Over a network, a message
+    /// that fits into a frame gets no key: registering its memory would cost more.
     pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
         if self.takes_back && self.limits.is_eager(bytes) {
             return wire::NO_KEY;
@@ -498,15 +502,15 @@ impl Pump {
         key
     }
 
-    /// Records the remote key of a send that was started.
+    /// Records that a send was started with a remote key.
     pub(crate) fn lend(&mut self, request: RequestId, key: [u64; 3]) {
         if self.takes_back && key != wire::NO_KEY {
             self.engine.lend(request);
         }
     }
 
-    /// Withdraws the remote keys of completed sends, before the application sees their completion: it may then unmap
-    /// the memory.
+    /// Withdraws the remote keys of completed sends. This must happen before the application sees that they are
+    /// complete, because it may then unmap the memory.
     pub(crate) fn withdraw_keys(&mut self) {
         while let Some((peer, key)) = self.engine.take_back() {
             self.fabric
@@ -514,7 +518,8 @@ impl Pump {
         }
     }
 
-    /// Whether a large message with this remote key should be sent at once in several frames.
+    /// Whether a large message with this remote key should be sent at once in several frames, without waiting for a
+    /// CTS.
     pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
         let key = RemoteKey::from_words(key);
         bytes <= self.engine.config().early_limit_bytes
@@ -526,13 +531,14 @@ impl Pump {
         self.sides.insert(token, RequestData::Received { data });
     }
 
-    /// Whether a synchronous send has a small chance of being announced: then, rarely, its data are streamed frame by
-    /// frame.
+    /// Whether a send gets no remote key although it may be announced: a synchronous send of at most the eager limit.
+    /// It is rarely announced, and its data are then streamed frame by frame.
     pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
         synchronous && self.limits.is_eager(bytes)
     }
 
-    /// The remote key of a message that waited, and whether it is sent early: determined at each start.
+    /// Remote key of a persistent message that has waited for its gate, and whether it is sent early. Determined at
+    /// each start.
     pub(crate) fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
@@ -545,7 +551,7 @@ impl Pump {
         self.engine.live_counters().refused.add(1);
     }
 
-    /// Drops the data kept for a collected request; a persistent one keeps them for the next start.
+    /// Drops the data kept for a collected request. The data of a persistent request are kept for its next start.
     pub(crate) fn drop_data(&mut self, request: RequestId) {
         let arena = self.engine.arena();
         if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selects the transfer of large messages on a node: read by the receiver from the sender's memory (one copy by the
-//! kernel), or streamed through shared buffers (two overlapping copies, one on each side). Which is faster depends on
-//! the processor, on the distance of the two cores, on the kernel and on whether the sender is inside MPI to stream;
-//! so both are timed, and tried again from time to time.
+//! Selects how the data of a large message are transferred on a node. Either the receiver reads them from the sender's
+//! memory (one copy by the kernel), or the sender streams them through shared buffers (two overlapping copies, one on
+//! each side). Which protocol is faster depends on the processor, on the distance of the two cores, on the kernel and
+//! on whether the sender is inside MPI to stream. So both protocols are timed, and tried again from time to time.
 //!
-//! The unit of measurement is a busy period: from the first transfer of a size class from one peer to the end of the
-//! last; all transfers of a period use the same protocol.
+//! The unit of measurement is a busy period: from the start of the first transfer of a size class from one peer to the
+//! end of the last such transfer. All transfers of a period use the same protocol.
 
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use engine::Peer;
 /// How the data of a rendezvous are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RendezvousProtocol {
-    /// The receiver reads.
+    /// The receiver reads the data from the sender's memory.
     Pull,
-    /// The sender streams.
+    /// The sender streams the data through shared buffers.
     Stream,
 }
 
-/// The protocol selected for each peer by measurement.
+/// The protocols that are selected for each peer and size class by measurement.
 #[derive(Debug)]
 pub(crate) struct RendezvousChoices {
-    /// A fixed protocol instead of a selection.
+    /// The protocol of all messages; `None`: the protocol is selected by measurement.
     fixed: Option<RendezvousProtocol>,
-    /// Number of periods of which two use the other protocol.
+    /// Two of this many periods use the slower protocol, to measure it again.
     trial_every: u32,
     choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
 
 impl RendezvousChoices {
-    /// `policy`: index of the value of RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
+    /// `policy`: index of the value of RMPI_SINGLE_COPY. `trial_every`: RMPI_COPY_TRIALS.
     pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
             fixed: match policy {
@@ -45,7 +45,7 @@ impl RendezvousChoices {
         }
     }
 
-    /// Changes the policy. Measurements and the transfers in progress are forgotten.
+    /// Changes the policy. A change drops the measurements and the record of transfers in progress.
     pub(crate) fn follow(&mut self, policy: u64) {
         let other = Self::new(policy, self.trial_every.into());
         if other.fixed != self.fixed {
@@ -53,7 +53,7 @@ impl RendezvousChoices {
         }
     }
 
-    /// The protocol for a message of `bytes` bytes from `peer`, whose transfer begins now.
+    /// Selects the protocol for a message of `bytes` bytes from `peer`, whose transfer begins now.
     pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
         self.fixed
             .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
@@ -89,15 +89,15 @@ fn class(bytes: u64) -> u32 {
     }
 }
 
-/// The measurements by which one peer's protocol is selected.
+/// The measurements by which the protocol for one peer and size class is selected.
 #[derive(Debug)]
 struct ProtocolChoice {
     protocol: RendezvousProtocol,
     under_way: u32,
-    /// Of the present period: its start, and the bytes that have arrived in it.
+    /// Start of the present period. `arrived`: the bytes that have arrived in that period.
     began: Instant,
     arrived: u64,
-    /// Periods so far.
+    /// Number of periods so far.
     periods: u32,
     pull: Times,
     stream: Times,
@@ -117,7 +117,7 @@ impl ProtocolChoice {
     }
 
     fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
-        // A peer that is never idle is evaluated from time to time as well.
+        // Cuts the period of a peer that is never idle.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
             self.open(now, trial_every);
@@ -174,7 +174,7 @@ impl RendezvousProtocol {
     }
 }
 
-/// The last few times of a protocol, in ps per byte.
+/// The last times of a protocol, at most four, in ps per byte.
 #[derive(Debug, Default)]
 struct Times {
     last: [u64; 4],
@@ -191,7 +191,7 @@ impl Times {
         self.noted.min(self.last.len())
     }
 
-    /// The second best: one outlier below and two above are ignored.
+    /// The second lowest time, which ignores one low outlier and two high ones. `u64::MAX`: nothing was measured.
     fn typical(&self) -> u64 {
         let mut known = self.last;
         let known = &mut known[..self.count()];
@@ -204,16 +204,16 @@ impl Times {
     }
 }
 
-/// Measured periods after which a protocol's time is known.
+/// Number of measured periods after which a protocol is compared with the other one.
 const KNOWN: usize = 2;
-/// Longer periods are cut.
+/// A period longer than this ends when the next transfer begins.
 const LONG_PERIOD: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Moves `count` messages of 64 KiB; returns how many were pulled.
+    /// Moves `count` messages of 64 KiB; returns the number that were pulled.
     fn moved(choices: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_way_is_found_and_found_again_when_things_change() {
+    fn the_faster_rendezvous_protocol_is_selected_and_reselected() {
         let mut choices = RendezvousChoices::new(0, 128);
         assert!(moved(&mut choices, 1000, 5, 8) > 970);
         assert!(moved(&mut choices, 1000, 8, 5) < 200);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
+    fn trial_setting_limits_transfers_by_the_slower_protocol() {
         for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
             let mut choices = RendezvousChoices::new(0, trial_every);
             let pulled = moved(&mut choices, 1000, 5, 8);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn one_interrupted_transfer_changes_nothing() {
+    fn one_slow_transfer_does_not_change_the_protocol() {
         let mut choices = RendezvousChoices::new(0, 128);
         moved(&mut choices, 500, 5, 8);
         moved(&mut choices, 1, 20_000, 20_000);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_that_overlap_go_one_way_and_are_timed_together() {
+    fn overlapping_transfers_use_one_protocol_and_are_timed_together() {
         let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_idle_is_judged_all_the_same() {
+    fn a_continuously_busy_peer_still_selects_a_protocol() {
         let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         choices.begin_at(Peer(1), 1 << 20, now);

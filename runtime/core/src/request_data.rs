@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers of requests outside their slots, by token: copies that are being sent, and noncontiguous data, which are
-//! packed and unpacked frame by frame in reused memory. Nothing here sends.
+//! Buffers of requests, by token, that do not fit in the request's slot: copies that are being sent, and noncontiguous
+//! data, which are packed and unpacked frame by frame in reused memory. Nothing here sends.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::pack::Structured;
 pub(crate) enum RequestData {
     /// A copy that is being sent.
     Sent {
-        /// Only kept alive.
+        /// Only held so that the memory stays allocated.
         _bytes: Box<[u8]>,
     },
     /// Noncontiguous data that are being sent.
@@ -33,13 +33,13 @@ pub(crate) enum RequestData {
 #[derive(Debug, Default)]
 pub(crate) struct RequestDataTable {
     by_token: FxHashMap<u32, RequestData>,
-    /// A frame whose bytes are being unpacked.
+    /// Buffer of a frame whose bytes are being unpacked.
     arriving: Vec<u8>,
-    /// The frame of noncontiguous data that was packed last.
+    /// Buffer of the frame of noncontiguous data that was packed last.
     packed: Vec<u8>,
-    /// Its request's token, offset in the data and bytes, until it has been posted.
+    /// Token of the request, offset in its data and bytes of the frame in `packed`, until that frame has been posted.
     packed_of: Option<(u32, u64, u64)>,
-    /// Receives whose data could use one protocol only: their times are not measurements.
+    /// Tokens of receives whose data could use only one protocol: their durations are not measurements for tuning.
     unmeasured: HashSet<u32>,
 }
 
@@ -62,7 +62,7 @@ impl RequestDataTable {
         self.by_token.contains_key(&token)
     }
 
-    /// Drops the data of requests that are no longer in use, once there are many.
+    /// Drops the data of requests that are no longer in use, once the table has more than `MANY` entries.
     pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
         if self.by_token.len() > MANY {
             self.by_token
@@ -78,7 +78,7 @@ impl RequestDataTable {
         }
     }
 
-    /// The destination blocks of a receive, and a buffer of this many bytes to unpack from.
+    /// The destination blocks of a receive, and a buffer of `bytes` bytes to unpack from.
     pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
         let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
             return None;
@@ -86,14 +86,15 @@ impl RequestDataTable {
         Some((data, window(&mut self.arriving, bytes)))
     }
 
-    /// A buffer of this many bytes for data that are posted at once.
+    /// A buffer of `bytes` bytes for data that are posted at once.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)
     }
 
-    /// Calls `post` with a frame of a send's noncontiguous data, `bytes` bytes from `at` on: packs it unless it is
-    /// still packed from an earlier attempt. Only one frame is ever packed. Returns whether it was posted.
+    /// Calls `post` with a frame of a send's noncontiguous data: `bytes` bytes from offset `at`. The frame is packed
+    /// unless it is still packed from an earlier attempt; at most one frame is packed at any time. Returns whether
+    /// `post` has posted the frame.
     pub(crate) fn post_frame(
         &mut self,
         (token, at, bytes): (u32, u64, u64),
@@ -109,7 +110,7 @@ impl RequestDataTable {
             data.pack_at(at, frame);
         }
         let is_posted = post(frame);
-        // If there was no room the frame is requested again soon; once it was posted the application may change its
+        // If there was no room, the frame is requested again soon. Once it is posted, the application may change its
         // data.
         self.packed_of = (!is_posted).then_some((token, at, bytes));
         is_posted
@@ -129,7 +130,7 @@ impl RequestDataTable {
         }
     }
 
-    /// Whether the data of a receive, which have arrived, could use either protocol.
+    /// Whether the data of a receive could use either protocol. To be called once, after the data have arrived.
     pub(crate) fn could_choose(&mut self, token: u32) -> bool {
         self.unmeasured.is_empty() || !self.unmeasured.remove(&token)
     }
@@ -144,7 +145,7 @@ fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     &mut memory[..bytes]
 }
 
-/// Entries from which on those of freed requests are looked for.
+/// Number of entries above which the entries of freed requests are dropped.
 const MANY: usize = 4096;
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_could_go_one_way_only_is_known_once() {
+    fn an_entry_without_a_protocol_choice_is_used_once() {
         let mut sides = RequestDataTable::default();
         sides.note_choice(7, false);
         sides.note_choice(9, false);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_and_is_used_again() {
+    fn the_window_buffer_grows_and_is_reused() {
         let mut sides = RequestDataTable::default();
         sides.room(3).fill(1);
         let place = sides.room(2).as_ptr();

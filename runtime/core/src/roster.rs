@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that this one can address: the ranks of its job, those on the same node, and processes of other jobs.
+//! The processes that this process can address: the ranks of its job, and processes of other jobs.
 //!
-//! A [`ProcessName`] is the same in every process, but each process numbers its peers itself ([`Peer`]): its own job
-//! in rank order, then others in the order in which they were added. Messages between processes refer to third
-//! processes by name.
+//! A [`ProcessName`] is the same in every process. [`Peer`] numbers differ between processes: each process numbers the
+//! ranks of its own job in rank order, then processes of other jobs in the order in which they were added. Messages
+//! between two processes refer to a third process by name.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,16 +14,16 @@ use wireup::{Boot, NodeMap, Ranks};
 
 use crate::Group;
 
-/// The name of a process in any job.
+/// The name of a process, unique among all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName {
     /// The job's key, random per job.
     pub job: u64,
-    /// Rank in that job's `MPI_COMM_WORLD`.
+    /// Rank in `MPI_COMM_WORLD` of job `job`.
     pub rank: u32,
 }
 
-/// The processes that this one can address.
+/// The processes that this process can address.
 #[derive(Debug)]
 pub struct Roster {
     job: u64,
@@ -34,7 +34,7 @@ pub struct Roster {
     near: Ranks,
     /// The node of each rank of the job, if there are several nodes.
     nodes: Option<Rc<NodeMap>>,
-    /// Processes of other jobs; the first has the number after the last of this job.
+    /// Processes of other jobs. Their peer numbers start after the last rank of this job.
     others: Vec<ProcessName>,
     numbers: HashMap<ProcessName, Peer>,
     /// The processes of other jobs that are reached over a network, by number.
@@ -57,12 +57,12 @@ impl Roster {
         }
     }
 
-    /// A process without a launcher, in a job of its own.
+    /// A process without a launcher, which is a job of its own.
     pub(crate) fn alone() -> Self {
         Self::of_one_node(RandomState::new().hash_one(()), 0, 1)
     }
 
-    /// From the launcher's data.
+    /// Takes the members of the job from the launcher's data.
     pub(crate) fn of(boot: &Boot) -> Self {
         Self {
             app: boot.app,
@@ -72,25 +72,25 @@ impl Roster {
         }
     }
 
-    /// Adds a process of another job, which shares a segment with this one and gets the next number.
+    /// Adds a process of another job that shares a segment with this process. The process gets the next number.
     pub(crate) fn add(&mut self, name: ProcessName) {
         self.numbers.insert(name, self.next());
         self.others.push(name);
     }
 
-    /// The same for a process reached over a network.
+    /// Adds a process of another job that is reached over a network. The process gets the next number.
     pub(crate) fn add_remote(&mut self, name: ProcessName) {
         self.far.push(self.next());
         self.add(name);
     }
 
-    /// The number of the next process added.
+    /// The number that the next added process will get.
     fn next(&self) -> Peer {
         let count = u32::try_from(self.others.len()).expect("no process has 2^32 peers");
         Peer(self.size + count)
     }
 
-    /// The name of a process; `None`: there is none with this number.
+    /// The name of a process; `None`: no process has this number.
     #[must_use]
     pub fn name(&self, peer: Peer) -> Option<ProcessName> {
         match peer.0.checked_sub(self.size) {
@@ -102,7 +102,7 @@ impl Roster {
         }
     }
 
-    /// The process with this name, if it was added here.
+    /// The process with this name; `None`: it was not added here, or its rank is not in the job.
     #[must_use]
     pub fn peer(&self, name: ProcessName) -> Option<Peer> {
         if name.job == self.job {
@@ -131,12 +131,12 @@ impl Roster {
         self.nodes = Some(Rc::new(nodes));
     }
 
-    /// The node of each rank of the job, if it has several and the launcher has sent the map.
+    /// The node of each rank of the job; `None`: the job is on one node, or the launcher has sent no map.
     pub(crate) fn nodes(&self) -> Option<&Rc<NodeMap>> {
         self.nodes.as_ref()
     }
 
-    /// A number that identifies this node in the job: the lowest of its ranks.
+    /// A number that identifies this node in the job: the lowest rank on it.
     pub(crate) fn node(&self) -> u32 {
         let near = self.near.as_slice().iter();
         near.copied().min().unwrap_or(self.rank)
@@ -147,7 +147,7 @@ impl Roster {
         let has_all = self.near.count() == self.size;
         group.peers().all(|peer| match peer.0 < self.size {
             true => has_all || self.near.has(peer.0),
-            // Most processes that are added later share a segment with this process.
+            // A process of another job shares a segment with this process unless it is in `far`.
             false => self.far.binary_search(&peer).is_err(),
         })
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_on_this_node_if_all_its_members_are() {
+    fn a_group_is_near_if_all_members_are_on_this_node() {
         let alone = Roster::of_one_node(1, 0, 4);
         let group = Group::of(vec![Peer(3), Peer(1)]);
         assert_eq!((alone.node(), alone.are_near(&group)), (0, true));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_are_met_later_some_are_on_this_node() {
+    fn processes_added_later_are_near_only_on_this_node() {
         let name = |rank| ProcessName { job: 9, rank };
         let mut roster = Roster::of_one_node(7, 0, 1);
         roster.add(name(0));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_has_a_number_and_a_name() {
+    fn roster_maps_peers_to_process_names_and_back() {
         let name = |job, rank| ProcessName { job, rank };
         let mut roster = Roster::of_one_node(7, 1, 2);
         roster.add(name(9, 1));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_without_a_launcher_are_not_of_the_same_job() {
+    fn singletons_have_different_job_ids() {
         assert_ne!(Roster::alone().name(Peer(0)), Roster::alone().name(Peer(0)));
     }
 }

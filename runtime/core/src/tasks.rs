@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
 //!
-//! A task is polled between visits, never during one, so that it may call the application's reduction operations.
-//! Other threads may visit meanwhile: they find the request in the list without its task, and skip it. A task's memory
-//! is lent until it ends; so it is dropped only then.
+//! A task is polled between visits, never during a visit, so it may call the application's reduction operations. Other
+//! threads may visit while a task is polled: they find its request in the list without the task, and skip it. The
+//! memory of a task is lent until the task ends, so the task must not be dropped before.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,8 @@ use crate::Error;
 use crate::messages::Messages;
 use crate::operation::exhausted;
 
-/// The result of a task, for the status of its request. A collective has no byte count; an operation on a file would.
+/// The result of a task, for the status of its request. A collective has no byte count; an operation on a file would
+/// have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes moved (`MPI_Get_count`).
@@ -31,16 +32,16 @@ pub type Task = Pin<Box<dyn Future<Output = Result<Moved, Error>>>>;
 /// Makes the task of each start of a persistent collective.
 pub type Starter = Box<dyn Fn() -> Task>;
 
-/// All tasks in progress, and the results of those that have ended.
+/// All tasks in progress, and the results of tasks that have ended.
 #[derive(Default)]
 pub struct Tasks {
-    /// In the order of their starts, which is that in which they are polled.
+    /// In the order of their starts, in which they are also polled.
     running: VecDeque<RunningTask>,
     started: u64,
     /// Number of the task at which the next partial poll begins.
     cursor: u64,
     starters: FxHashMap<u32, Starter>,
-    /// Results by token, until the request is collected.
+    /// Results by token of the request, until the request is collected.
     ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
@@ -54,7 +55,7 @@ struct RunningTask {
 }
 
 impl Tasks {
-    /// Index of the first task from this number on.
+    /// Index of the first task whose number is at least `number`.
     fn place_from(&self, number: u64) -> usize {
         match self.running.front() {
             Some(first) if first.number < number => self
@@ -64,21 +65,21 @@ impl Tasks {
         }
     }
 
-    /// Index of the task with this number.
+    /// Index of the task with this number, if it has not ended.
     fn place(&self, number: u64) -> Option<usize> {
         let place = self.place_from(number);
         let running = self.running.get(place)?;
         (running.number == number).then_some(place)
     }
 
-    /// Takes the first task from number `from` on that no other thread is polling, to poll it.
+    /// Takes out the first task, from number `from` on, that no thread is polling; the caller polls it.
     pub(crate) fn take(&mut self, from: u64) -> Option<(u64, Task)> {
         let place = self.place_from(from);
         let mut later = self.running.range_mut(place..);
         later.find_map(|running| Some((running.number, running.task.take()?)))
     }
 
-    /// Takes the next one in turn.
+    /// Takes out the task after the one that the last call took; after the last task, the first.
     pub(crate) fn take_next(&mut self) -> Option<(u64, Task)> {
         let taken = self.take(self.cursor).or_else(|| self.take(0))?;
         self.cursor = taken.0 + 1;
@@ -91,7 +92,7 @@ impl Tasks {
         }
     }
 
-    /// Removes a task that has ended; returns its request.
+    /// Removes a task that has ended, and returns its request.
     fn remove(&mut self, number: u64) -> Option<RequestId> {
         let place = self.place(number)?;
         Some(self.running.remove(place)?.request)
@@ -105,7 +106,7 @@ impl fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// A request for a task that is to be [started](Self::start), or [given up](Self::give_up) if it is not needed.
+    /// Reserves a request for a task, which is then [started](Self::start), or [given up](Self::give_up) if not needed.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -118,7 +119,7 @@ impl Tasks {
         reserved.map_err(|_| exhausted())
     }
 
-    /// Starts the task; it is polled in the next turn of progress.
+    /// Starts the task of a reserved request; it is polled after the next turn of progress.
     pub fn start(&mut self, request: RequestId, task: Task) {
         self.running.push_back(RunningTask {
             number: self.started,
@@ -133,7 +134,7 @@ impl Tasks {
         messages.pump.engine.give_up_other(request);
     }
 
-    /// An inactive persistent request, each start of which runs a task that `starter` makes.
+    /// Makes an inactive persistent request. Each start of the request runs a task that `starter` makes.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -149,7 +150,7 @@ impl Tasks {
         Ok(request)
     }
 
-    /// Starts an inactive persistent task; `false`: the request is not one.
+    /// Starts an inactive persistent request that has a task. `false`: the request has no task.
     pub(crate) fn restart(&mut self, messages: &mut Messages, request: RequestId) -> bool {
         let token = messages.token(request);
         let Some(starter) = self.starters.get(&token) else {
@@ -187,7 +188,7 @@ impl Tasks {
         self.running.len()
     }
 
-    /// The result of a complete request's task; `None`: it has none.
+    /// The result of the task of a complete request. `None`: the request had no task.
     pub(crate) fn outcome(
         &self,
         messages: &Messages,
@@ -200,7 +201,8 @@ impl Tasks {
         Some(ended.clone().map_err(Error::Collective))
     }
 
-    /// Forgets a request that was collected, or freed (`for_good`).
+    /// Drops the result of a request that was collected, and with `for_good` also the starter of a request that was
+    /// freed.
     pub(crate) fn forget(&mut self, messages: &Messages, request: RequestId, for_good: bool) {
         if self.ended.is_empty() && self.starters.is_empty() {
             return;
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_end_in_any_order_and_those_that_remain_keep_their_numbers() {
+    fn tasks_end_in_any_order_and_others_keep_their_numbers() {
         let mut tasks = Tasks::default();
         let requests = [7, 8, 9].map(RequestId);
         for request in requests {

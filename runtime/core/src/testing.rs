@@ -15,7 +15,7 @@ use crate::user_buf::UserMemory;
 use crate::var::VariableValues;
 use crate::{ContextId, Messages, Universe};
 
-/// A sealed memory file with an empty node segment of a job, as the daemon makes it.
+/// A sealed memory file with an empty node segment of a job, like that of the daemon.
 pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
     node_segment::make_with(job, ranks, 64 << 20).unwrap()
 }
@@ -35,8 +35,8 @@ pub(crate) fn messages_alone() -> Messages {
     Messages::new(pump, &values)
 }
 
-/// Two processes of different jobs, which have each other as peer 1, exchange messages of these lengths in a
-/// communicator of both. `advance` lets the transport between them progress.
+/// Two processes of different jobs, each of which has the other as peer 1, exchange messages of the given lengths in a
+/// communicator of both. `advance` makes progress in the transport between them.
 pub(crate) fn exchange_messages(
     both: &mut [Universe; 2],
     lengths: &[usize],
@@ -44,7 +44,7 @@ pub(crate) fn exchange_messages(
 ) {
     let context = ContextId(40);
     for (rank, universe) in (0..).zip(&mut *both) {
-        // The same order for both.
+        // Both processes must have the members in the same order.
         let mut members = vec![Peer(1); 2];
         members[rank as usize] = Peer(0);
         universe.adopt(&mut Comm::new(context, Group::of(members), rank));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process topologies (MPI 5.0 chapter 8): the neighbours of each rank. Pure arithmetic.
+//! Process topologies (MPI 5.0 chapter 8): computes the neighbours of each rank.
 
 mod dims;
 
@@ -10,9 +10,9 @@ pub use dims::balanced_dims;
 pub enum Topology {
     /// A Cartesian grid, whose dimensions may be periodic.
     Cart(Cart),
-    /// A graph known to every process.
+    /// A graph whose edges every process has.
     Graph(Graph),
-    /// A distributed graph: every process has its own edges.
+    /// A distributed graph: every process has only its own edges.
     DistGraph(DistGraph),
 }
 
@@ -20,14 +20,14 @@ pub enum Topology {
 /// `None` stands for `MPI_PROC_NULL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighbourLists {
-    /// The ranks that it receives from.
+    /// The ranks that the process receives from.
     pub sources: Vec<Option<u32>>,
-    /// The ranks that it sends to.
+    /// The ranks that the process sends to.
     pub destinations: Vec<Option<u32>>,
 }
 
 impl Topology {
-    /// The neighbours of a rank; of a distributed graph always this process's own.
+    /// The neighbours of a rank. In a distributed graph they are always those of this process.
     #[must_use]
     pub fn neighbours(&self, rank: u32) -> NeighbourLists {
         match self {
@@ -61,7 +61,8 @@ pub struct Cart {
 }
 
 impl Cart {
-    /// A grid with these extents, each at least 1; `None` if it would have too many ranks.
+    /// A grid with these extents, each at least 1. `None`: there would be too many ranks, or the lists differ in
+    /// length.
     #[must_use]
     pub fn new(dims: Vec<u32>, periodic: Vec<bool>) -> Option<Self> {
         let mut ranks = 1u32;
@@ -71,13 +72,13 @@ impl Cart {
         (dims.len() == periodic.len() && ranks > 0).then_some(Self { dims, periodic })
     }
 
-    /// The extents.
+    /// The extent of each dimension.
     #[must_use]
     pub fn dims(&self) -> &[u32] {
         &self.dims
     }
 
-    /// Which dimensions are periodic.
+    /// Whether each dimension is periodic.
     #[must_use]
     pub fn periodic(&self) -> &[bool] {
         &self.periodic
@@ -107,8 +108,8 @@ impl Cart {
         coords
     }
 
-    /// The rank at some coordinates, periodic ones wrapped around; `Err` is the first dimension in which there is
-    /// none.
+    /// The rank at some coordinates, which wrap around in periodic dimensions. `Err`: the first dimension in which
+    /// there is no such coordinate.
     ///
     /// # Errors
     /// When a coordinate is out of range in a dimension that is not periodic.
@@ -126,7 +127,7 @@ impl Cart {
         Ok(rank)
     }
 
-    /// The rank at a displacement of `steps` along a dimension.
+    /// The rank at a displacement of `steps` along a dimension; `None`: the grid ends before.
     #[must_use]
     pub fn shifted(&self, rank: u32, dimension: usize, steps: i64) -> Option<u32> {
         let mut coords: Vec<i64> = self.coords(rank).into_iter().map(i64::from).collect();
@@ -134,8 +135,8 @@ impl Cart {
         self.rank(&coords).ok()
     }
 
-    /// The subgrid that a rank belongs to when only some dimensions remain: the subgrid, its index, and the rank in
-    /// it.
+    /// The subgrid that a rank belongs to if only the dimensions with `remain` are kept: the subgrid, its index among
+    /// the subgrids, and the rank in it.
     #[must_use]
     pub fn sub(&self, rank: u32, remain: &[bool]) -> (Self, u32, u32) {
         let (mut part, mut which, mut place) = (Self::point(), 0, 0);
@@ -165,7 +166,7 @@ impl Cart {
     }
 }
 
-/// A graph: the neighbours of all ranks concatenated, and the end of each rank's neighbours.
+/// A graph: the neighbours of all ranks, concatenated, and the end of each rank's neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     ends: Vec<u32>,
@@ -173,7 +174,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of as many ranks as there are `ends`, which must be ascending; the last one is the number of edges.
+    /// A graph with one rank for each of `ends`, which must be ascending and end with the number of edges. `None`: the
+    /// arguments are not valid.
     #[must_use]
     pub fn new(ends: Vec<u32>, edges: Vec<u32>) -> Option<Self> {
         let last = ends.last().copied().unwrap_or(0) as usize;
@@ -182,7 +184,7 @@ impl Graph {
         (good && inside).then_some(Self { ends, edges })
     }
 
-    /// The end of each rank's neighbours in the edges.
+    /// For each rank, the end of its neighbours in the list of edges.
     #[must_use]
     pub fn ends(&self) -> &[u32] {
         &self.ends
@@ -206,23 +208,23 @@ impl Graph {
     }
 }
 
-/// The edges of one process.
+/// The edges of one process in a distributed graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DistGraph {
-    /// Ranks of incoming edges.
+    /// Ranks at the other ends of incoming edges.
     pub sources: Vec<u32>,
-    /// Ranks of outgoing edges.
+    /// Ranks at the other ends of outgoing edges.
     pub destinations: Vec<u32>,
-    /// The weights of both, if the graph is weighted.
+    /// The weights of all these edges, if the graph is weighted.
     pub weights: Option<EdgeWeights>,
 }
 
 /// The weights of a process's edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EdgeWeights {
-    /// Of the incoming edges.
+    /// Weights of the incoming edges.
     pub sources: Vec<i32>,
-    /// Of the outgoing edges.
+    /// Weights of the outgoing edges.
     pub destinations: Vec<i32>,
 }
 
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_and_ranks_are_each_others_inverse() {
+    fn coordinates_and_ranks_are_inverse() {
         let cart = grid();
         assert_eq!(cart.coords(4), [1, 1]);
         for rank in 0..6 {
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_ends_where_it_is_no_ring() {
+    fn shifts_end_at_non_periodic_grid_boundaries() {
         let cart = grid();
         assert_eq!(
             (cart.shifted(0, 0, 1), cart.shifted(0, 0, -1)),
@@ -262,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_come_by_dimension_the_negative_direction_first() {
+    fn neighbours_are_ordered_by_dimension_negative_direction_first() {
         let all = Topology::Cart(grid()).neighbours(3);
         assert_eq!(all.sources, [Some(0), None, Some(5), Some(4)]);
         assert_eq!(all.sources, all.destinations);
     }
 
     #[test]
-    fn a_part_of_a_grid_keeps_the_order() {
+    fn a_subgrid_keeps_the_rank_order() {
         let (part, which, place) = grid().sub(4, &[false, true]);
         assert_eq!(
             (part.dims(), part.periodic(), which, place),
@@ -280,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_of_too_many_ranks_is_none() {
+    fn a_grid_of_too_many_ranks_is_rejected() {
         assert_eq!(Cart::new(vec![1 << 16, 1 << 16], vec![false; 2]), None);
         assert_eq!(Cart::new(vec![0], vec![false]), None);
         assert_eq!(Cart::new(vec![], vec![]).unwrap().size(), 1);
     }
 
     #[test]
-    fn a_graph_knows_the_neighbours_of_all() {
+    fn a_graph_has_the_neighbours_of_every_rank() {
         let graph = Graph::new(vec![2, 3, 4, 6], vec![1, 3, 0, 3, 0, 2]).unwrap();
         assert_eq!(
             (graph.of(0), graph.of(2), graph.of(3)),

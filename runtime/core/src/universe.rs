@@ -2,32 +2,32 @@
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 //!
 //! # Parts
-//! Each is a field with methods of its own and tests of its own. Those for other crates are public: a visit gives
-//! access to all of them at once, and one part is passed to another that needs it, as in `universe.channels.start(&mut
-//! universe.messages, ..)`. No part refers to the universe itself; imports go downwards in this table, and on to the
-//! engine and the transport.
+//! Each part is a field of [`Universe`] with its own methods and tests. The parts that other crates use are public. A
+//! visit gives access to all parts at once; a part that needs another part takes it as an argument, as in
+//! `universe.channels.start(&mut universe.messages, ..)`. No part refers to the universe itself. Each module imports
+//! only from modules below it in this table, from the engine and from the transport.
 //!
-//! | part | contents | arguments |
-//! |------|-------------|-----------|
-//! | [`waiting`](Universe::waiting) | how the process waits: crowded cores, polls, sleep, records for debuggers | messages, channels, network |
-//! | [`tasks`](Universe::tasks) | collectives in the background | messages |
-//! | [`channels`](Universe::channels) | gated channels | messages; the transport |
-//! | [`network`](Universe::network) | the connection to the daemon, address records, dead peers | the pump, communicators |
-//! | [`comms`](Universe::comms) | communicators by context | the transport |
-//! | [`messages`](Universe::messages) | point-to-point; in it the pump, gates and bundles | |
-//! | `messages.gates` | persistent requests that bypass the engine | the pump |
-//! | `messages.pump` | engine and transport, and the state between both | |
-//! | `roster` | the processes of the job | |
+//! | part                             | contents                                                                  | arguments |
+//! |----------------------------------|---------------------------------------------------------------------------|-----|
+//! | [`waiting`](Universe::waiting)   | how the process waits: crowded cores, polls, sleep, records for debuggers | messages, channels, network |
+//! | [`tasks`](Universe::tasks)       | collectives in the background                                             | messages |
+//! | [`channels`](Universe::channels) | gated channels                                                            | messages; the transport |
+//! | [`network`](Universe::network)   | the connection to the daemon, address records, dead peers                 | the pump, communicators |
+//! | [`comms`](Universe::comms)       | communicators by context                                                  | the transport |
+//! | [`messages`](Universe::messages) | point-to-point; in it the pump, gates and bundles                         | |
+//! | `messages.gates`                 | persistent requests that bypass the engine                                | the pump |
+//! | `messages.pump`                  | engine and transport, and the state between both                          | |
+//! | `roster`                         | the processes of the job                                                  | |
 //!
 //! # Methods
-//! The universe's own methods need several parts. In the order in which they are called:
+//! The methods of the universe itself need several parts. They are called in this order:
 //!
 //! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
 //!    [`take_warnings`](Universe::take_warnings).
 //! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ...,
 //!    [`forget`](Universe::forget).
-//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the
-//!    parts' own.
+//! 3. Operations: [`sending`](Universe::sending) before a send, and [`restart_other`](Universe::restart_other). All
+//!    other operations are methods of the parts.
 //! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, dispatches the completions
 //!    (`dispatch.rs`: `take_in`, and `take_in_daemon_event` for messages of the daemon), and lets each part that has
 //!    work continue. After a turn in which nothing happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns
@@ -68,34 +68,34 @@ use crate::var::traffic;
 use crate::var::{Variable, VariableValues, pvars, settings};
 use crate::waiting::WaitPolicy;
 
-/// The state of one process of a job. It has a few more than sixty methods, each of which needs several parts at once.
+/// The state of one process of a job. Most of its methods need several parts at once.
 #[derive(Debug)]
 pub struct Universe {
-    /// Its point-to-point messages.
+    /// The point-to-point messages of the process.
     pub messages: Messages,
     pub(crate) completions: Completions,
-    /// Its gated channels.
+    /// The gated channels of the process.
     pub channels: ProcessChannels,
-    /// Number of completions taken in, by which progress is detected.
+    /// Number of completions taken in so far; a difference shows that progress was made.
     pub(crate) completions_seen: u64,
-    /// Collectives tried on the fast path.
+    /// Number of collectives tried on the fast path.
     pub(crate) fast_path_calls: u32,
-    /// Its communicators.
+    /// The communicators of the process.
     pub comms: Comms,
     /// Collectives and other operations in the background.
     pub tasks: Tasks,
     shape: CollectiveTuning,
     /// The network and the daemon.
     pub network: JobNetwork,
-    /// How it waits.
+    /// How the process waits.
     pub waiting: WaitPolicy,
     roster: Roster,
     warnings: Vec<String>,
 }
 
 impl Universe {
-    /// Joins the job that the environment describes; a program started by hand is a job of its own. The settings of
-    /// this process are fixed from here on.
+    /// Joins the job that the environment describes; a program started without a launcher is a job with one rank. The
+    /// settings are read here; later changes of the environment have no effect.
     ///
     /// # Errors
     /// When the launcher's settings cannot be used.
@@ -146,22 +146,21 @@ impl Universe {
         Ok(universe)
     }
 
-    /// A process over a given fabric, as [`from_environment`](Self::from_environment) makes it; tests pass simulated
-    /// ones.
+    /// A process of a job on one node, over a given fabric; tests pass simulated fabrics.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
         Self::with_counters(fabric, roster, values, Arc::default())
     }
 
-    /// The same in a job over several nodes, with the map that a launcher would send to all its ranks.
+    /// Places the process in a job over several nodes, with the node map that a launcher would send to all ranks.
     #[must_use]
     pub fn over_nodes(mut self, nodes: wireup::NodeMap) -> Self {
         self.roster.set_nodes(nodes);
         self
     }
 
-    /// The same, with counters that others read.
+    /// A process over a given fabric, with the members of its job in `roster`. Others may read `counters`.
     fn with_counters(
         fabric: Fabric,
         roster: Roster,
@@ -189,8 +188,8 @@ impl Universe {
         }
     }
 
-    /// Adds the processes of another job that share a further segment of this node: peers with the numbers in `node`,
-    /// and with these names, in the order of the numbers.
+    /// Adds the processes of another job that share a further segment of this node. They become the peers with the
+    /// numbers in `node`; `names` has their names, in the order of these numbers.
     ///
     /// # Errors
     /// When those numbers do not follow the existing ones.
@@ -202,8 +201,9 @@ impl Universe {
         Ok(())
     }
 
-    /// Adds a process of another job that the network reaches, at the address in `record`: the next peer, with this
-    /// name. The record is required, since the daemon of this job has none for it.
+    /// Adds a process of another job, called `name`, which is reached over the network at the address in `record`. The
+    /// process becomes the next peer. `record` is required because the daemon of this job has no record of that
+    /// process.
     ///
     /// # Errors
     /// When this process has opened no network, or the key in `far` is invalid.
@@ -220,7 +220,7 @@ impl Universe {
         Ok(Peer(peer.0))
     }
 
-    /// The processes that this one can address.
+    /// The processes that this process can address.
     #[must_use]
     pub fn roster(&self) -> &Roster {
         &self.roster
@@ -244,14 +244,14 @@ impl Universe {
         self.roster.node()
     }
 
-    /// Whether all processes of a communicator's local group are on the node of this one.
+    /// Whether all processes of a communicator's local group are on the node of this process.
     #[must_use]
     pub fn is_on_one_node(&self, comm: &Comm) -> bool {
         self.roster.are_near(&comm.group)
     }
 
-    /// The messages, for the start of a send; makes a turn of progress if one is due. A process that only
-    /// sends, and never waits, would otherwise never receive a THROTTLE.
+    /// Returns the messages for the start of a send, after a turn of progress if one is due. Without these turns a
+    /// process that only sends, and never waits, would never receive a THROTTLE.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {
         if self.messages.is_poll_due() {
@@ -279,7 +279,7 @@ impl Universe {
     }
 
     /// Marks a request for cancellation. For a send to this process itself the outcome is known on return: a program
-    /// that finds it not cancelled continues and receives it (MPI 5.0 section 3.8.4).
+    /// that finds it not cancelled then receives the message (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.messages.cancel(request);
         if self.messages.pump.engine.arena().fields(request).peer != self.rank() {
@@ -307,7 +307,7 @@ impl Universe {
         status
     }
 
-    /// The status of a complete request, without collecting it.
+    /// The status of a complete request, without collecting the request.
     #[must_use]
     pub fn status(&self, request: RequestId) -> MessageStatus {
         let fields = self.messages.pump.engine.arena().fields(request);
@@ -405,7 +405,8 @@ impl Universe {
         std::mem::take(&mut self.warnings)
     }
 
-    /// A context that no communicator of the job has, for one whose leader is this process. `None`: it has none left.
+    /// Reserves a context id that no communicator of the job has, for a new communicator whose leader is this process.
+    /// `None`: this process has no context id left.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         let context = self.comms.reserve_context()?;
         // Without a board, small collectives of the communicator use messages.
@@ -413,18 +414,19 @@ impl Universe {
         Some(context)
     }
 
-    /// Returns the context that was reserved last, which is not needed.
+    /// Gives back the context id that was reserved last and is not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
         self.messages.pump.fabric.unclaim_board(context.0);
     }
 
-    /// Registers a new communicator. Takes its seat at a board, if there is one.
+    /// Registers a new communicator, and takes this process's seat at the communicator's board, if there is one.
     pub fn adopt(&mut self, comm: &mut Comm) {
         self.comms.adopt(&mut self.messages.pump.fabric, comm);
     }
 
-    /// The ranks of an intracommunicator grouped by node, if that is useful.
+    /// The ranks of a communicator grouped by node. `None`: `comm` is an intercommunicator, or grouping its ranks is of
+    /// no use.
     pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<CommNodes>> {
         let find = || {
             let map = self.roster.nodes().filter(|_| !comm.is_inter())?;
@@ -443,14 +445,14 @@ impl Universe {
         }
     }
 
-    /// Claims a board for the members of `comm` on this process's node, which announces it to them. Not for
-    /// `MPI_COMM_WORLD`, whose members have the board of the node.
+    /// Claims a board for the members of `comm` on this process's node; the caller announces to them whether it was
+    /// claimed. Not for `MPI_COMM_WORLD`, whose members on a node use the board of the node. `true`: claimed.
     pub(crate) fn claim_near_board(&mut self, comm: &Comm) -> bool {
         let fabric = &mut self.messages.pump.fabric;
         fabric.claim_board(near_board(comm))
     }
 
-    /// The seat of this process at the board of the members of `comm` near it; `None`: there is none.
+    /// Takes the seat of this process at the board of the members of `comm` on this node. `None`: there is no board.
     pub(crate) fn take_near_seat(&mut self, comm: &Comm, near: &Group) -> Option<Rc<Seat>> {
         let fabric = &self.messages.pump.fabric;
         let seat = fabric.take_seat(near_board(comm), near.peers().map(carrier));
@@ -468,7 +470,7 @@ impl Universe {
             .forget(&mut self.messages.pump, comm.context);
         self.comms.retire(comm.context);
         let fabric = &mut self.messages.pump.fabric;
-        // A process that took no seat has declined the board already, and may not leave it twice.
+        // A process that took no seat has declined the board already, and must not leave it twice.
         if comm.has_board() {
             fabric.leave_board(comm.context.0, comm.size());
         }
@@ -482,8 +484,9 @@ impl Universe {
         self.comms.forget_ended(&used.collect());
     }
 
-    /// Whether this process may leave: no frame is queued that a peer waits for, no send is in progress whose request
-    /// the application does not have (any more), and all that was sent over a network has arrived.
+    /// Whether this process may exit: no frame is queued that a peer waits for, no send is in progress whose request
+    /// the application has freed or never had, the channels are drained, and everything sent over a network has
+    /// arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         let Messages { pump, bundles, .. } = &mut self.messages;
@@ -492,11 +495,11 @@ impl Universe {
     }
 }
 
-/// The name of the board for the members of one node of a communicator that spans several.
+/// The name of the board for the members on one node, of a communicator that spans several nodes.
 fn near_board(comm: &Comm) -> u32 {
     match comm.context {
         WORLD_CONTEXT => NODE_BOARD,
-        // Boards of whole communicators have their contexts.
+        // The context id itself is the name of the board of the whole communicator.
         context => context.0 + 1,
     }
 }
@@ -511,7 +514,7 @@ mod tests {
     use crate::user_buf::UserMemory;
 
     #[test]
-    fn the_group_of_a_freed_communicator_goes_with_the_last_request() {
+    fn the_group_of_a_freed_communicator_ends_with_its_last_request() {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(1), 2, &values);
@@ -534,12 +537,12 @@ mod tests {
         assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 1);
     }
 
-    /// A process of a job of its own, which has added the process at the other place of a segment.
+    /// A process that is a job of its own, and that has attached the process at the other place of a segment.
     fn process(joint: &OwnedFd, place: u32) -> Universe {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
-        // The other is the second peer of this one.
+        // The other process is peer 1 of this process.
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
@@ -553,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_meet_later_send_to_each_other_in_a_communicator_of_both() {
+    fn connected_jobs_exchange_messages_over_shared_memory() {
         let joint = segment(9, 2);
         let mut both = [0, 1].map(|place| process(&joint, place));
         exchange_messages(&mut both, &[8, 5000, 3_000_000], || {});

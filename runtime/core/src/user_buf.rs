@@ -2,12 +2,12 @@
 //! The application's memory, lent to the library from the start of an operation until its completion.
 //!
 //! # Safety
-//! A [`UserMemory`] is made by the C layer from the application's arguments; that is the one place where the lifetime
-//! is asserted (MPI 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and is untouched until the operation is
-//! complete). Request slots store its address, and only [`crate::messages`] fills slots, always from a `UserMemory`;
-//! so the address and length in the slot of an operation that is not complete name lent memory. The functions below
-//! borrow it for one copy at a time; only one such borrow exists, since a [`crate::Universe`] is visited by one thread
-//! at a time and no function here keeps one.
+//! A [`UserMemory`] is made by the C layer from the application's arguments; only that layer asserts the lifetime (MPI
+//! 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and the application leaves it alone until the operation is
+//! complete). Request slots store the buffer's address, and only [`crate::messages`] fills slots, always from a
+//! `UserMemory`; so the address and length in the slot of an operation that is not complete denote lent memory. The
+//! functions below borrow that memory for one copy at a time. Only one such borrow exists at any time, since a
+//! [`crate::Universe`] is visited by one thread at a time and no function here keeps a borrow.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub struct UserMemory {
     bytes: usize,
 }
 
-// SAFETY: an address and a length; the rules of its use bind the application, not a thread.
+// SAFETY: the type is an address and a length; the rules for its use concern the application, not a thread.
 unsafe impl Send for UserMemory {}
 
 impl UserMemory {
@@ -32,13 +32,14 @@ impl UserMemory {
     ///
     /// # Safety
     /// Until the operation that it is passed to is complete, `bytes` bytes at `base` are readable and, if something is
-    /// received there, writable; and the application does not write there (or read, if something is received).
+    /// received there, writable; the application does not write there and, if something is received there, does not
+    /// read there.
     #[must_use]
     pub unsafe fn new(base: *mut u8, bytes: usize) -> Self {
         Self { base, bytes }
     }
 
-    /// No memory.
+    /// A range of no bytes.
     #[must_use]
     pub const fn nothing() -> Self {
         Self {
@@ -47,7 +48,7 @@ impl UserMemory {
         }
     }
 
-    /// Memory of the library that is lent like the application's: it must outlive the operation.
+    /// Memory of the library that is lent as the application's memory is: it must outlive the operation.
     #[must_use]
     pub fn of(bytes: &mut [u8]) -> Self {
         Self {
@@ -56,7 +57,7 @@ impl UserMemory {
         }
     }
 
-    /// As [`of`](Self::of), for sending only.
+    /// Memory of the library for sending only; it must outlive the operation, as for [`of`](Self::of).
     #[must_use]
     pub fn of_const(bytes: &[u8]) -> Self {
         Self {
@@ -65,34 +66,34 @@ impl UserMemory {
         }
     }
 
-    /// Its address.
+    /// Address of the first byte.
     #[must_use]
     pub fn address(self) -> u64 {
         self.base.expose_provenance() as u64
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Its start, for the pack routines.
+    /// Pointer to the first byte, for the pack routines.
     pub(crate) fn base(self) -> *mut u8 {
         self.base
     }
 
-    /// The bytes, for one copy out.
+    /// The bytes, for one copy from them.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         if self.bytes == 0 {
             return &[];
         }
-        // SAFETY: lent and readable (`new`), and nothing writes there meanwhile.
+        // SAFETY: the memory is lent and readable (`new`), and nothing writes there while the slice exists.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
-    /// The part of it in a range, clipped to its end.
+    /// The part in a range, which is clipped to the end of this memory.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Self {
         let start = range.start.min(self.bytes);
@@ -102,9 +103,9 @@ impl UserMemory {
         }
     }
 
-    /// This range and the adjacent `next`, as one; `None`: `next` begins elsewhere. Both are parts of one buffer of
-    /// the application, as the blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: they are at offsets from one
-    /// address), so the whole is lent as they are.
+    /// This range and the adjacent `next`, as one; `None`: `next` begins elsewhere. Both must be parts of one buffer of
+    /// the application, as the blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: blocks are at offsets from one
+    /// address), so the joined range is lent memory too.
     pub(crate) fn joined(self, next: Self) -> Option<Self> {
         let follows = self.address() + self.bytes as u64 == next.address();
         follows.then_some(Self {
@@ -113,21 +114,22 @@ impl UserMemory {
         })
     }
 
-    /// Copies from other memory of the same length, which may be the same or overlap.
+    /// Copies from other memory of the same length. The two may overlap.
     pub fn copy_from(self, from: Self) {
         let bytes = self.bytes.min(from.bytes);
         if bytes > 0 {
-            // SAFETY: both are lent (`new`), this one writable, and as long; the copy allows for overlap.
+            // SAFETY: both ranges are lent (`new`) and have at least `bytes` bytes; this one is writable. The copy
+            // allows overlap.
             unsafe { copy_overlapping(from.base, self.base, bytes) };
         }
     }
 
-    /// The bytes, for one copy in.
+    /// The bytes, for one copy into them.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.bytes == 0 {
             return &mut [];
         }
-        // SAFETY: lent and writable (`new`), and nothing else uses it meanwhile.
+        // SAFETY: the memory is lent and writable (`new`), and nothing else uses it while the slice exists.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
     }
 }
@@ -143,7 +145,8 @@ pub(crate) fn of_request(fields: &RequestFields, offset: u64, bytes: u64) -> Use
     }
 }
 
-/// The first `bytes` bytes of the buffer, at `address`, of the receive that was just matched; at most its length.
+/// The first `bytes` bytes of the buffer at `address` of the receive that was just matched. `bytes` must be at most the
+/// length of the buffer.
 #[inline(always)]
 pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     UserMemory {
@@ -152,7 +155,7 @@ pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     }
 }
 
-/// Writes a word to the start of the buffer of the receive that was just matched, which has at least eight bytes.
+/// Writes a word to the start of the buffer of the receive that was just matched. The buffer must have eight bytes.
 #[inline(always)]
 pub(crate) fn put_word(buffer: u64, word: u64) {
     let address = usize::try_from(buffer).unwrap_or(0);
@@ -161,9 +164,10 @@ pub(crate) fn put_word(buffer: u64, word: u64) {
     unsafe { target.write_unaligned(word) };
 }
 
-/// The same memory as a lease for a one-sided operation.
+/// A lease of the memory for a one-sided operation.
 pub(crate) fn lease(memory: UserMemory) -> Lease {
     let base = NonNull::new(memory.base).unwrap_or(NonNull::dangling());
-    // SAFETY: lent until the request completes, and the request completes after the lease has come back (`pump.rs`).
+    // SAFETY: the memory is lent until the request completes, and the request completes after the lease has come back
+    // (`pump.rs`).
     unsafe { Lease::new(base, memory.bytes) }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How threads access the process: in short visits. A waiting call makes one after the other; tasks are polled between
-//! two of them.
+//! How threads access the process: in short visits. A waiting call makes one visit after another; tasks are polled
+//! between two visits.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -12,16 +12,16 @@ use crate::var::live::live;
 use crate::waiting::WaitProgress;
 use crate::{Error, RequestId, Universe};
 
-/// Access to the process, one short visit at a time. A waiting call makes many; between two of them other threads may
-/// visit.
+/// Access to the process, one short visit at a time. A waiting call makes many visits. Other threads may visit between
+/// two of them.
 pub trait Visit: Copy {
     /// Runs `visit` with the process. Visits do not nest.
     fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R;
 
-    /// Whether other threads may visit between two visits of this one.
+    /// Whether other threads may visit between two visits of this thread.
     fn is_shared(self) -> bool;
 
-    /// Whether other threads are visiting as well.
+    /// Whether other threads are making visits at present.
     fn is_contended(self) -> bool {
         false
     }
@@ -34,7 +34,7 @@ pub trait Visit: Copy {
         ""
     }
 
-    /// Makes visits until `done` returns `true`, which is called before and after each turn of progress.
+    /// Makes visits until `done` returns `true`. `done` is called before and after each turn of progress.
     fn wait_until(self, awaits: Awaits, mut done: impl FnMut(&mut Universe) -> bool) {
         let mut rest = WaitProgress::default();
         loop {
@@ -47,7 +47,7 @@ pub trait Visit: Copy {
             });
             if finished {
                 self.end_note(&rest);
-                // A call that never has to wait must poll them too.
+                // A call that never has to wait must also poll the tasks.
                 if tasks {
                     self.progress_briefly();
                 }
@@ -61,12 +61,12 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Polls `future`, which waits for other ranks in a collective, until it is ready. `patient`: all ranks of the
-    /// node wait for each other in it.
+    /// Polls `future`, which waits for other ranks in a collective, until it is ready. `patient`: whether all ranks of
+    /// the node wait for each other in that collective.
     fn block_on<T>(
         self,
         patient: bool,
-        meeting: AwaitedCollective,
+        awaited: AwaitedCollective,
         future: impl Future<Output = T>,
     ) -> T {
         let mut future = pin!(future);
@@ -79,15 +79,15 @@ pub trait Visit: Copy {
                 self.progress_briefly();
                 return done;
             }
-            // Not between a turn and the following poll: a turn may complete what is awaited without any arrival, as
-            // when it posts a message that had no room.
-            self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
+            // There is no rest between a turn and the poll after it: a turn may complete what is awaited without an
+            // arrival, for example when it posts a message that had no room.
+            self.rest_unless(moved, &mut rest, Awaits::Ranks(awaited));
             moved = self.turn();
             self.renew_note(&mut rest);
         }
     }
 
-    /// One turn of progress, and of the background tasks; `true` if anything happened.
+    /// A turn of progress, and of the background tasks. `true`: something happened.
     fn turn(self) -> bool {
         let (moved, tasks) =
             self.visit(|universe| (universe.progress(), !universe.tasks.is_empty()));
@@ -95,19 +95,20 @@ pub trait Visit: Copy {
         moved || ended
     }
 
-    /// A turn after tasks from number `first` on were started (see [`next_number`](crate::Tasks::next_number)): polls
-    /// these.
+    /// A turn after tasks were started: polls the tasks from number `first` on (see
+    /// [`next_number`](crate::Tasks::next_number)).
     fn turn_for_new(self, first: u64) {
         self.visit(Universe::progress);
         poll_new_tasks(self, first);
     }
 
-    /// After task `number`, already polled once, was started: now and then a turn of all tasks.
+    /// To be called after task `number`, which was polled once already, was started. Now and then makes a turn of all
+    /// tasks.
     fn turn_for_tried(self, number: u64) {
         poll_tasks_at_times(self, number);
     }
 
-    /// A turn of progress, and of a few of the background tasks, if there are any: for calls that do not wait.
+    /// For calls that do not wait: a turn of progress and of a few background tasks, if there are any tasks.
     fn progress_briefly(self) {
         let tasks =
             self.visit(|universe| !universe.tasks.is_empty() && (universe.progress(), true).1);
@@ -120,8 +121,8 @@ pub trait Visit: Copy {
     #[inline(always)]
     fn deliver_events(self) {}
 
-    /// A turn for a test call that has found nothing so far. A rank that tests repeatedly in vain yields the core, if
-    /// others need it, and then takes another turn.
+    /// A turn for a test call that has found nothing so far. A rank that tests repeatedly without success yields the
+    /// core, if other processes need it, and then takes another turn.
     fn poll_turn(self) {
         let (tasks, is_long) = self.visit(|universe| {
             let moved = universe.progress();
@@ -138,7 +139,7 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Yields the core, if others need it, after a turn of a test call in which nothing happened.
+    /// Yields the core, if other processes need it, after a turn of a test call in which nothing happened.
     #[doc(hidden)]
     #[cold]
     fn rest_of_poll(self) {
@@ -160,7 +161,7 @@ pub trait Visit: Copy {
         }
     }
 
-    /// The rest of a wait after a turn.
+    /// Rests after a turn of a wait, unless the turn has `moved` something.
     #[doc(hidden)]
     fn rest_unless(self, moved: bool, rest: &mut WaitProgress, awaits: Awaits) {
         self.deliver_events();
@@ -197,8 +198,8 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Renews the record for debuggers of a wait in a collective, which may have many steps: something has arrived
-    /// since. A reader that finds the same wait twice can conclude that nothing has.
+    /// Renews the record for debuggers of a wait in a collective, which may have many steps, because something has
+    /// arrived since. A reader that finds an unchanged record twice can conclude that nothing has arrived between.
     #[doc(hidden)]
     #[inline]
     fn renew_note(self, rest: &mut WaitProgress) {
@@ -216,10 +217,10 @@ pub trait Visit: Copy {
     }
 }
 
-/// Polls a new task, not in the list yet, once, and once more if something has arrived since. `Err`: it has not ended.
+/// Polls a new task, which is not in the list yet, once; and a second time if something has arrived since.
 ///
 /// # Errors
-/// The task, which must be [started](crate::Tasks::start): its memory is lent.
+/// The task, if it has not ended. It must be [started](crate::Tasks::start), because its memory is lent.
 pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, Error>, Task> {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
@@ -233,12 +234,12 @@ pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, E
     Err(task)
 }
 
-/// Polls every task once that no other thread polls; `true` if one has ended, or anything else happened meanwhile.
+/// Polls every task that no other thread polls, once. `true`: a task has ended, or something else happened.
 fn poll_tasks<V: Visit>(visit: V) -> bool {
     poll_tasks_from(visit, 0)
 }
 
-/// The same for those from number `from` on.
+/// Polls the tasks from number `from` on, as [`poll_tasks`] polls all.
 fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
     let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);
@@ -246,19 +247,19 @@ fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
         any |= poll(visit, number, task);
         from = number + 1;
     }
-    // A send of a task may have made the process poll the transport.
+    // A send in a task may have made the process poll the transport.
     any || visit.visit(|universe| universe.completions_seen) != before
 }
 
-/// The same for the new ones from number `from` on, and now and then for all: a program that starts many must not poll
-/// all each time.
+/// Polls the new tasks from number `from` on, and now and then all tasks: a program that starts many tasks must not
+/// poll all of them at each start.
 fn poll_new_tasks<V: Visit>(visit: V, from: u64) {
     let next = visit.visit(|universe| universe.tasks.next_number());
     let all = from / ALL_EVERY != next / ALL_EVERY;
     poll_tasks_from(visit, if all { 0 } else { from });
 }
 
-/// Polls all tasks now and then: after start `number`, of a task already polled once.
+/// Polls all tasks after every `ALL_EVERY`-th start. `number`: the task just started, which was polled once already.
 fn poll_tasks_at_times<V: Visit>(visit: V, number: u64) {
     if (number + 1).is_multiple_of(ALL_EVERY) {
         visit.visit(Universe::progress);
@@ -266,7 +267,7 @@ fn poll_tasks_at_times<V: Visit>(visit: V, number: u64) {
     }
 }
 
-/// Polls a few tasks, others the next time.
+/// Polls a few tasks; the next call polls the tasks after these.
 fn poll_some_tasks<V: Visit>(visit: V) {
     let count = visit.visit(|universe| universe.tasks.count());
     let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
@@ -278,7 +279,7 @@ fn poll_some_tasks<V: Visit>(visit: V) {
     }
 }
 
-/// Polls a task that was taken out; `true` if it has ended.
+/// Polls a task that was taken out. `true`: it has ended.
 fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     match task.as_mut().poll(&mut context) {
@@ -293,7 +294,7 @@ fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
     }
 }
 
-/// Starts between two polls of all tasks.
+/// Number of starts between two polls of all tasks.
 const ALL_EVERY: u64 = 64;
 
 #[cfg(test)]
@@ -308,7 +309,7 @@ mod tests {
     use crate::var::VariableValues;
     use crate::var::live::change;
 
-    /// Tasks per partial poll, by default.
+    /// Number of tasks per partial poll, by default.
     const SOME: usize = 8;
 
     #[derive(Clone, Copy)]
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn starting_many_does_not_poll_all_of_them_each_time() {
+    fn starting_many_tasks_does_not_poll_all_each_time() {
         const MANY: usize = 1000;
         let universe = alone();
         let hand = Hand(&universe);
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_polled_in_turn_by_whoever_has_nothing_to_wait_for() {
+    fn calls_that_do_not_wait_poll_some_tasks_in_turn() {
         let universe = alone();
         let hand = Hand(&universe);
         let polls: Vec<_> = (0..3 * SOME).map(|_| Rc::default()).collect();
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_a_task_says_what_it_has_moved_until_it_is_collected() {
+    fn task_status_has_its_bytes_until_collected() {
         let universe = alone();
         let hand = Hand(&universe);
         for bytes in [0, 1, 5 << 40] {
@@ -413,10 +414,10 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_being_polled_is_under_way_and_left_alone() {
+    fn a_task_being_polled_is_not_polled_again() {
         let universe = alone();
         let hand = Hand(&universe);
-        // The whole life of the universe ends before this test does.
+        // The universe is dropped before this test ends.
         let (other, polls) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let first = start(hand, waiting(&other));
         let (number, task) = hand.visit(|universe| universe.tasks.take(0)).unwrap();
@@ -429,7 +430,8 @@ mod tests {
         assert_eq!((other.get(), polls.get()), (2, 2));
     }
 
-    /// A process that other threads visit too, and the number of times that they could.
+    /// Access to a process that other threads visit too. Counts the turns, and the rests in which other threads could
+    /// visit.
     #[derive(Clone, Copy)]
     struct Counting<'a> {
         universe: &'a RefCell<Universe>,
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_looks_whether_a_turn_has_ended_it_before_it_rests() {
+    fn a_collective_checks_for_completion_before_it_sleeps() {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let universe = RefCell::new(Universe::new(fabric, Peer(0), 1, &values));
@@ -474,13 +476,13 @@ mod tests {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             });
-            let meeting = AwaitedCollective {
+            let awaited = AwaitedCollective {
                 context: ContextId(0),
                 call: None,
                 root: None,
                 bytes: None,
             };
-            process.block_on(false, meeting, ended);
+            process.block_on(false, awaited, ended);
             assert_eq!(rests.get(), needed.saturating_sub(1), "after {needed}");
         }
     }

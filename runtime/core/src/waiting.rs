@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How this process waits when nothing happens: it spins while the core is free, yields the core, or sleeps until a
-//! doorbell wakes it. Nothing here makes progress: the waiting call does, and rests here between turns.
+//! How this process waits when nothing happens: it spins while no other process needs the core, yields the core, or
+//! sleeps until a doorbell wakes it. Nothing here makes progress: the waiting call makes turns of progress, and rests
+//! here between two turns.
 //!
-//! | topic | file |
-//! |------|-------|
-//! | the rest of a wait, sleep | here |
+//! | topic                                              | file |
+//! |----------------------------------------------------|-----------------------|
+//! | the rest of a wait, sleep                          | here |
 //! | the rest between two test calls of the application | `waiting/polling.rs` |
-//! | records of waiting calls for debuggers | `waiting/calls.rs` |
-//! | whether ranks share cores | `oversubscription.rs` |
+//! | records of waiting calls for debuggers             | `waiting/calls.rs` |
+//! | whether ranks share cores                          | `oversubscription.rs` |
 
 mod calls;
 mod polling;
@@ -47,11 +48,12 @@ pub struct WaitPolicy {
 #[derive(Debug)]
 pub(crate) struct AtBoard {
     pub(crate) target: Awaited,
-    /// The leader of this node waits for other nodes first: longer than all ranks of this node need for one turn each.
+    /// Whether the leader of this node has to wait for other nodes first: that takes longer than one turn of each rank
+    /// of this node.
     pub(crate) is_from_other_nodes: bool,
 }
 
-/// The parts of the process that a wait checks before it sleeps, and its counters.
+/// The parts of the process that a wait checks before it sleeps, and the counters of the process.
 pub(crate) struct WaitContext<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
@@ -67,8 +69,9 @@ impl WaitContext<'_> {
         self.messages.pump.engine.live_counters()
     }
 
-    /// Whether a frame waits for room, whose return rings no doorbell. Before the address record of a peer has arrived
-    /// there is no room either; then the process wakes up within the [limit](JobNetwork::sleep_limit) for the reply.
+    /// Whether a frame waits for room: no doorbell rings when room comes back. A frame to a peer whose address record
+    /// has not arrived has no room either, but does not count: for that reply the process wakes up within the
+    /// [limit](JobNetwork::sleep_limit).
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
@@ -106,34 +109,34 @@ impl WaitContext<'_> {
         true
     }
 
-    /// The last check before this process sleeps, for arrivals that ring no doorbell.
+    /// The last check before this process sleeps: whether something has arrived that rings no doorbell.
     fn has_arrivals(&mut self) -> bool {
         self.channels.has_arrivals() || self.messages.gates.has_arrivals()
     }
 }
 
-/// Duration of one wait, and what it has done so far.
+/// How long one wait has lasted, and what it has done so far.
 #[derive(Debug, Default)]
 pub struct WaitProgress {
     polls: u32,
     yields: u32,
     since: Option<Instant>,
-    /// It is visible to observers outside the process.
+    /// Whether the wait was reported to observers outside the process.
     is_reported: bool,
-    /// More yields before sleeping: in collectives that every rank of the node enters.
+    /// Whether the wait yields more often before it sleeps: in collectives that every rank of the node enters.
     patient: bool,
-    /// Other processes ran on this core at the last yield.
+    /// Whether other processes ran on this core at the last yield.
     contended: bool,
-    /// Index of its record for debuggers, once it has lasted for a while.
+    /// Index of the wait's record for debuggers. `None`: the wait is short so far, or no row was free.
     noted: Option<usize>,
     /// Number of completions when the record was last renewed.
     completions_seen: Option<u64>,
-    /// When it became long.
+    /// When the wait became long.
     long_since: Option<Instant>,
 }
 
 impl WaitProgress {
-    /// A new wait. `patient`: it is in a collective that every rank of the node enters.
+    /// A new wait. `patient`: whether it is in a collective that every rank of the node enters.
     pub(crate) fn new(patient: bool) -> Self {
         Self {
             patient,
@@ -141,7 +144,7 @@ impl WaitProgress {
         }
     }
 
-    /// Restarts the wait after progress, except for its records.
+    /// Restarts the wait after progress; only its records for debuggers stay.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self {
             patient: self.patient,
@@ -152,24 +155,24 @@ impl WaitProgress {
         };
     }
 
-    /// Whether it has lasted for a while.
+    /// Whether the wait has become long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
         self.long_since.is_some()
     }
 
-    /// Sets the index of its record for debuggers, if there was a free row.
+    /// Sets the index of the wait's record for debuggers; `None`: no row was free.
     pub(crate) fn set_note(&mut self, noted: Option<usize>) {
         self.noted = noted;
     }
 
-    /// Whether it is recorded for debuggers.
+    /// Whether the wait is recorded for debuggers.
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
         self.noted.is_some()
     }
 
-    /// Whether it has just become long, if other threads wait for this process too. `true` once.
+    /// For a process with several threads: whether the wait has just become long. Returns `true` once.
     pub(crate) fn becomes_long_shared(&mut self) -> bool {
         let becomes = self.polls >= live_u32(Variable::ThreadSpins) && self.long_since.is_none();
         if becomes {
@@ -178,25 +181,26 @@ impl WaitProgress {
         becomes
     }
 
-    /// Reports that this wait continues, to observers of the job's activity.
+    /// Reports to observers of the job's activity that this wait continues. `is_shared`: whether other threads may
+    /// visit.
     pub(crate) fn report(&mut self, fabric: &Fabric, is_shared: bool) {
         let begins = !std::mem::replace(&mut self.is_reported, true);
         fabric.count_sleep(begins, is_shared);
     }
 
-    /// Whether the wait is due to be reported outside the process, if other threads wait for this process too.
+    /// For a process with several threads: whether the wait is due to be reported outside the process.
     pub(crate) fn is_report_due_shared(&self) -> bool {
         self.polls > SHORT_YIELDS && self.polls.is_multiple_of(SHORT_YIELDS)
     }
 
-    /// Whether one more yield is due before sleeping, if other threads wait for this process too.
+    /// For a process with several threads: whether one more yield is due before the wait sleeps.
     pub(crate) fn yields_shared(&mut self) -> bool {
         self.yields = self.yields.saturating_add(1);
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests while other threads wait for this process too; if they do make calls (`is_contended`), it does not keep the
-    /// core from them. Never long, since only the thread that sleeps in the transport would be woken.
+    /// Rests while other threads may visit. With `is_contended` other threads do visit, and the wait leaves the core to
+    /// them. Never rests long, since a doorbell would wake only the thread that sleeps in the transport.
     pub(crate) fn outside(&mut self, is_contended: bool) {
         self.polls += 1;
         match self.polls {
@@ -227,7 +231,7 @@ impl WaitPolicy {
         self.update_crowding(fabric);
     }
 
-    /// Passes on to the providers whether ranks share cores.
+    /// Passes on to the transport whether ranks share cores.
     pub(crate) fn update_crowding(&self, fabric: &mut Fabric) {
         fabric.set_attentive(!self.crowding.is_crowded());
         fabric.set_lacks_core(self.crowding.is_by_others());
@@ -239,8 +243,8 @@ impl WaitPolicy {
         &self.calls
     }
 
-    /// Records one more turn in which nothing happened. `true`: the core is free to spin on until the next; else a
-    /// [longer rest](Self::rest_long) follows.
+    /// Records one more turn in which nothing happened. `true`: no other process needs the core, so the wait may spin
+    /// until the next turn. `false`: [`rest_long`](Self::rest_long) must follow.
     #[inline(always)]
     pub(crate) fn spins(&self, wait: &mut WaitProgress, fabric: &Fabric) -> bool {
         wait.polls += 1;
@@ -249,7 +253,8 @@ impl WaitPolicy {
             && (wait.polls < SOFT_SPINS || !(fabric.is_any_peer_lacking() || fabric.needs_cores()))
     }
 
-    /// The longer rest of a wait that `function` makes. `true`: it is time to check the connection to the daemon.
+    /// Rests in a wait that `function` makes, when spinning is over. `true`: it is time to check the connection to the
+    /// daemon.
     pub(crate) fn rest_long(
         &mut self,
         wait: &mut WaitProgress,
@@ -260,11 +265,11 @@ impl WaitPolicy {
         if is_new {
             wait.long_since = Some(Instant::now());
         }
-        // Where ranks share cores most waits end before the core comes back for the first time.
+        // If ranks share cores, most waits end before the core comes back for the first time.
         if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
             wait.noted = self.note_call(context.messages, function, awaits);
         }
-        // Where the kernel processes the network packets, polling takes CPU time from this process's own messages.
+        // If the kernel processes the network packets, polling takes CPU time from this process's own messages.
         let is_needed = !self.crowding.is_sleepless() && context.fabric().needs_cores();
         if is_needed || self.crowding.is_crowded() {
             return self.rest_crowded(wait, context);
@@ -283,7 +288,7 @@ impl WaitPolicy {
             let longest = Duration::from_millis(live(Variable::LongSleep));
             let slept = self.sleep(longest, Some(wait), context);
             if !slept && !context.fabric().is_woken_by_network() {
-                // Something has arrived, if only for the network, and what follows would find the process asleep.
+                // Something has arrived, perhaps only for the network. The process stays awake for what may follow.
                 wait.since = None;
                 return true;
             }
@@ -292,7 +297,7 @@ impl WaitPolicy {
     }
 
     /// Renews the record for debuggers of a wait in a collective, which may have many steps, if anything has arrived
-    /// since the last time: `completions_seen` is the number of completions so far.
+    /// since the last renewal. `completions_seen`: the number of completions so far.
     #[cold]
     pub(crate) fn renew_note(&self, wait: &mut WaitProgress, completions_seen: u64) {
         let before = wait.completions_seen.replace(completions_seen);
@@ -313,9 +318,9 @@ impl WaitPolicy {
         count_wait(counters, time.unwrap_or_default());
     }
 
-    /// Yields the core, or sleeps if it is busy. As long as no other process needs the core this rank stays awake, up
-    /// to `RMPI_SPIN_TIME`: waking a rank on an idle core costs several times as much as on a busy one. `true`: it
-    /// slept.
+    /// Yields the core, or sleeps if the core is busy. While no other process needs the core this rank stays awake, at
+    /// most for `RMPI_SPIN_TIME`: to wake a rank on an idle core costs several times as much as on a busy core. `true`:
+    /// it slept.
     fn rest_crowded(&mut self, wait: &mut WaitProgress, context: &mut WaitContext<'_>) -> bool {
         match self.yield_or_sleep(wait, context) {
             Some(longest) => self.sleep(longest, Some(wait), context),
@@ -323,7 +328,7 @@ impl WaitPolicy {
         }
     }
 
-    /// Yields the core, if that suffices; else returns the longest time to sleep.
+    /// Yields the core, if a yield is enough; else returns the longest time to sleep.
     fn yield_or_sleep(
         &mut self,
         wait: &mut WaitProgress,
@@ -349,7 +354,8 @@ impl WaitPolicy {
         let since = *wait.since.get_or_insert(now);
         self.assess(now, context.fabric());
         let stay_time = match wait.patient && context.fabric().has_network() {
-            // Several ranks of a node may wait for others, and the scheduler moves no work to a core that seems busy.
+            // Several ranks of a node may wait for other nodes, and the scheduler moves no work to a core that seems
+            // busy.
             true => awake_time(context.fabric()) / 20,
             false => awake_time(context.fabric()),
         };
@@ -366,15 +372,15 @@ impl WaitPolicy {
         Some(Duration::from_millis(live(Variable::LongSleep)))
     }
 
-    /// Sleeps for `longest` at most, unless something has happened; `true` if it has slept. `wait` is marked as
-    /// visible to observers of the job's activity.
+    /// Sleeps for at most `longest`, unless something has happened. `true`: it has slept. If it sleeps, `wait` is
+    /// reported to observers of the job's activity.
     fn sleep(
         &mut self,
         longest: Duration,
         wait: Option<&mut WaitProgress>,
         context: &mut WaitContext<'_>,
     ) -> bool {
-        // No doorbell rings when room comes back or a helper thread finishes: no long sleep then.
+        // No doorbell rings when room comes back or a helper thread finishes, so the sleep must be short then.
         let timeout = match context.waits_for_room() {
             false => longest,
             true => longest.min(short_sleep()),
@@ -393,13 +399,13 @@ impl WaitPolicy {
         }
     }
 
-    /// Whether ranks share cores, as far as is known now.
+    /// Whether ranks share cores, as far as it is known now.
     pub(crate) fn shares_core(&mut self, fabric: &mut Fabric) -> bool {
         self.assess(Instant::now(), fabric);
         self.crowding.is_crowded()
     }
 
-    /// Sleeps once for a store at a board that takes long. `false`: it did not sleep, since something has arrived.
+    /// Sleeps once for a store to a board that takes long. `false`: it did not sleep, because something has arrived.
     pub(crate) fn sleep_at_board(
         &mut self,
         target: Awaited,
@@ -420,7 +426,7 @@ impl WaitPolicy {
         slept
     }
 
-    /// Checks whether ranks share cores, if the last check is long ago.
+    /// Checks whether ranks share cores, if the last check is long enough ago.
     fn assess(&mut self, now: Instant, fabric: &mut Fabric) {
         if self.crowding.assess(now, fabric) {
             self.update_crowding(fabric);
@@ -428,13 +434,13 @@ impl WaitPolicy {
     }
 }
 
-/// Polls before sleeping if other threads wait too, and between two later reports.
+/// For a process with several threads: polls before a wait sleeps, and between two later reports of the wait.
 const SHORT_YIELDS: u32 = 256;
-/// Polls before checking whether the awaited data need the core.
+/// Polls of a wait before it checks whether the work that it waits for needs the core.
 const SOFT_SPINS: u32 = 100;
 
-/// How long a waiting rank stays awake if it could sleep: not long if it may be keeping the core from the rank that it
-/// waits for.
+/// How long a waiting rank stays awake although it could sleep. The time is shorter if the rank may be keeping the core
+/// from the rank that it waits for.
 fn awake_time(fabric: &Fabric) -> Duration {
     let time = Duration::from_micros(live(Variable::SpinTime));
     match fabric.is_any_peer_lacking() {
@@ -468,7 +474,7 @@ mod tests {
     use engine::Peer;
     use transport::{FakeConfig, FakeNet, FakeStreams, NetLimits, StreamsConfig};
 
-    /// Polls of one wait until it is long, and whether it then yielded or slept.
+    /// Number of polls of a wait until it is long, and number of yields after that.
     fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
         let mut waiting = WaitPolicy::new(0);
         let (mut messages, mut channels) = (messages_alone(), Channels::new());
@@ -487,7 +493,7 @@ mod tests {
         (wait.polls, context.counters().yields.get())
     }
 
-    /// Whether a process waits for room.
+    /// Whether a frame of a process waits for room.
     fn waits_for_room(universe: &mut Universe) -> bool {
         let context = WaitContext {
             messages: &mut universe.messages,
@@ -498,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_until_it_is_known_how_a_peer_is_reached_does_not_wait_for_room() {
+    fn sends_that_wait_for_an_address_do_not_wait_for_room() {
         let streams = FakeStreams::new(StreamsConfig::of(0, 2));
         let devices = FakeNet::new(FakeConfig::calm(0));
         let (me, peer, limits) = (transport::Peer(0), transport::Peer(1), NetLimits::default());
@@ -535,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_renewed_whenever_something_has_turned_up_since() {
+    fn a_wait_note_is_renewed_after_new_completions() {
         let waiting = WaitPolicy::new(0);
         let number = waiting.note_call(&messages_alone(), "MPI_Bcast", Awaits::Other);
         let number = number.unwrap();
@@ -550,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn where_others_wait_too_a_wait_spins_and_sleeps_as_the_settings_say() {
+    fn concurrent_waits_spin_and_sleep_per_the_settings() {
         change(Variable::ShortSleep, 20_000);
         change(Variable::ThreadSpins, 1 << 20);
         let mut wait = WaitProgress {
@@ -570,8 +576,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_spins_and_offers_its_core_as_long_as_the_settings_say() {
-        // Only the first check of a wait: later ones may find that other processes need the core.
+    fn a_wait_spins_and_yields_per_the_settings() {
+        // Only the first check of the wait is tested: later ones may find that other processes need the core.
         assert_eq!(long_after(10, 60_000_000), (10, 1));
         assert_eq!(long_after(300, 60_000_000), (300, 1));
         assert_eq!(long_after(20, 0), (20, 0), "no time to spin: it sleeps");

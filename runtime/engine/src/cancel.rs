@@ -9,7 +9,8 @@ use crate::wire::{FrameHead, WAS_CANCELLED};
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 impl Engine {
-    /// Marks a request for cancellation. Local; whether it succeeded is in the flags when the request completes.
+    /// Requests the cancellation of a request, and returns at once. When the request completes, its flags show whether
+    /// it was cancelled.
     pub fn cancel(&mut self, request: RequestId) {
         let fields = *self.arena.fields(request);
         self.counters.cancels.add(1);
@@ -20,7 +21,7 @@ impl Engine {
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
                 self.complete(request);
             }
-            // Dropped when it reaches the head of its outbox.
+            // The message is dropped when it reaches the head of its outbox.
             (RequestKind::Send, RequestState::Queued) => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
@@ -84,13 +85,14 @@ impl Engine {
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
-        // The answer to a cancel of an earlier start, which had already been matched.
+        // This answers a CANCEL of an earlier start of the persistent send, whose message had already been matched.
         if let Some(request) = self.announced(token, arrival.peer)
             && mark_of(self.arena.fields(request)) != u64::from(mark)
         {
             return None;
         }
-        // A send that was already matched is no longer announced, or its MATCHED frame is still to come.
+        // The message was already matched. Either the send is not in the state `Announced` any more, or its MATCHED
+        // frame is still to come.
         if arrival.head.flags & WAS_CANCELLED == 0 {
             if let Some(request) = self.announced(token, arrival.peer) {
                 self.arena
@@ -132,8 +134,8 @@ impl Engine {
 /// How a CANCEL frame names its message.
 #[derive(Clone, Copy)]
 enum CancelTarget {
-    /// The token of its send.
+    /// By the token of its send.
     Announced(u32),
-    /// The mark that the message carried.
+    /// By the mark that the message carried.
     Marked(u64),
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames that wait for each peer, and the two rules that bound memory: room in the transport (frames wait in an
-//! outbox) and the receiver's budget for unexpected data (THROTTLE, RELEASE; promise E3).
+//! The outbox of each peer: frames that wait until they can be posted. Two rules bound memory: frames wait in an outbox
+//! while the transport has no room, and the receiver has a budget for unexpected data (THROTTLE, RELEASE; promise E3).
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,16 @@ use crate::synchronous::{MARK, mark_in_flags, mark_of};
 use crate::wire::{self, FrameHead};
 use crate::{Engine, EventType, FrameBody, OutFrame, Output, Peer, RequestId};
 
-/// One peer's queue of frames. The fast path checks `clear`.
+/// The frames that wait for one peer, and what that peer accepts.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     waiting: OutboxQueue,
-    /// The queue is empty and the peer accepts eager messages.
+    /// Whether an eager message may be posted at once: the queue is empty, and the peer is neither throttling nor dead.
+    /// The fast path checks only this.
     clear: bool,
-    /// The peer has requested RTS for every message.
+    /// Whether the peer has requested RTS for every message.
     throttled: bool,
-    /// The peer is dead: nothing is sent to it.
+    /// Whether the peer is dead: nothing is sent to it any more.
     lost: bool,
 }
 
@@ -36,7 +37,8 @@ impl Default for Outbox {
     }
 }
 
-/// The frames that wait for one peer, in order. One word until the first of them: most peers of a job never have any.
+/// The frames that wait for one peer, in order. It takes one word until the first frame waits, because for most peers
+/// of a job none ever does.
 #[derive(Debug, Default)]
 struct OutboxQueue(
     #[allow(clippy::box_collection, reason = "a word for each peer, not four")]
@@ -80,7 +82,7 @@ impl OutboxQueue {
 /// A frame that has not been sent yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingFrame {
-    /// A message not sent or announced yet: becomes EAGER or RTS at the head of the queue.
+    /// A message that is not sent or announced yet. At the head of the queue it becomes EAGER, FIRST or RTS.
     Message(RequestId),
     /// The rest of a message whose data the peer has requested.
     Stream {
@@ -100,21 +102,23 @@ pub(crate) enum PendingFrame {
 }
 
 impl Engine {
-    /// Whether an eager message to `peer` may be posted at once, since no frame waits for that peer.
+    /// Whether an eager message to `peer` may be posted at once: no frame waits for that peer, and it accepts eager
+    /// messages.
     #[inline(always)]
     #[must_use]
     pub fn is_clear(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].clear
     }
 
-    /// Whether [`is_clear`](Self::is_clear) holds for every peer. One load, for the fast path.
+    /// Whether [`is_clear`](Self::is_clear) is true for every peer, and no [guard](Self::guard_sends) is on. Takes one
+    /// load, for the fast path.
     #[inline(always)]
     #[must_use]
     pub fn is_all_clear(&self) -> bool {
         self.blocked == 0
     }
 
-    /// A peer with waiting frames, round robin; `None` when all outboxes are empty.
+    /// The next peer with waiting frames, round robin; `None` if no frames wait.
     #[inline]
     pub fn next_busy(&mut self) -> Option<Peer> {
         let peer = self.busy.pop_front()?;
@@ -129,14 +133,14 @@ impl Engine {
         self.busy.len()
     }
 
-    /// The same peers, in turn.
+    /// The peers with waiting frames, in round-robin order.
     pub fn busy(&self) -> impl Iterator<Item = Peer> {
         self.busy.iter().copied()
     }
 
-    /// Whether this process may exit: no frame is queued that a peer may wait for, and no send that the application
-    /// has freed is in progress (it must still arrive, MPI 5.0 section 11.2.2). THROTTLE and RELEASE need not arrive
-    /// any more.
+    /// Whether this process may exit: no frame is queued except THROTTLE and RELEASE, for which no peer waits, and no
+    /// send is in progress whose request the application has freed (its message must still arrive, MPI 5.0 section
+    /// 11.2.2).
     #[must_use]
     pub fn may_exit(&self) -> bool {
         let is_advice = |outgoing: &PendingFrame| {
@@ -155,8 +159,8 @@ impl Engine {
         quiet && !self.arena.iter().any(is_freed_send)
     }
 
-    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted), which is called before any
-    /// other method or not at all: a queued FIN may grow.
+    /// The next frame for `peer`. The frame stays in the outbox until [`posted`](Self::posted) is called. If another
+    /// method is called first, the frame must be fetched again, because a queued FIN may have grown.
     pub fn next_frame(&mut self, peer: Peer) -> Option<OutFrame> {
         loop {
             let outbox = &self.outboxes[peer.0 as usize];
@@ -206,7 +210,8 @@ impl Engine {
             } => {
                 let offset = end.min(offset + self.config.stream_chunk_bytes);
                 if offset < end {
-                    // To the back of the queue, so that other messages may overtake the rest of a large one.
+                    // The rest goes to the back of the queue, so that other messages may overtake the rest of a large
+                    // one.
                     let rest = PendingFrame::Stream {
                         request,
                         receive,
@@ -223,7 +228,7 @@ impl Engine {
         self.drop_front(peer);
     }
 
-    /// A message has been posted whole: a synchronous send now waits for its match, any other completes.
+    /// A message has been posted whole. A synchronous send now waits for its match; any other send completes.
     fn posted_whole(&mut self, request: RequestId) {
         if self.arena.fields(request).flags & FLAG_SYNCHRONOUS == 0 {
             return self.complete(request);
@@ -295,9 +300,9 @@ impl Engine {
         );
     }
 
-    /// Queues the FIN for a message that was read, or adds its token to the FIN at the back of the queue if that has
-    /// room. A frame that [`next_frame`](Self::next_frame) returned must be [`posted`](Self::posted) or fetched again
-    /// afterwards.
+    /// Queues the FIN for a message that was read. If a FIN with room is at the back of the queue, adds the message's
+    /// token to that FIN. A frame that [`next_frame`](Self::next_frame) returned must be [`posted`](Self::posted) or
+    /// fetched again afterwards.
     pub(crate) fn put_off_fin(&mut self, peer: Peer, token: u32) {
         if let Some(PendingFrame::Control { head, words, count }) =
             self.outboxes[peer.0 as usize].waiting.back_mut()
@@ -311,13 +316,13 @@ impl Engine {
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
-    /// Whether more frames wait for `peer` than can wait for one that still receives. Its frames that need an answer
-    /// are then refused, or the answers would fill the memory.
+    /// Whether more frames wait for `peer` than can wait for a peer that still receives. Then its frames that need an
+    /// answer are refused, since the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }
 
-    /// Whether frames from `peer` may be answered: it exists, and receives what is sent to it.
+    /// Whether frames from `peer` may be answered: the peer exists, and is not [flooded](Self::is_flooded).
     pub(crate) fn may_answer(&self, peer: Peer) -> bool {
         (peer.0 as usize) < self.outboxes.len() && !self.is_flooded(peer)
     }
@@ -341,7 +346,7 @@ impl Engine {
         None
     }
 
-    /// Accounts for unexpected data that arrived; past the budget, sends THROTTLE to their sender.
+    /// Counts unexpected data that arrived. Above the limits, queues THROTTLE for the sender of the data.
     pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
         let counters = &self.counters;
         counters.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
@@ -358,13 +363,14 @@ impl Engine {
         }
     }
 
-    /// Accounts for unexpected data that were delivered.
+    /// Subtracts unexpected data that were delivered.
     pub(crate) fn refund(&mut self, bytes: u64) {
         self.counters.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
         self.relax();
     }
 
-    /// Releases all throttled senders once the kept data are well below the limits.
+    /// Releases all throttled senders if unexpected data and messages have fallen to
+    /// [`Config::release_percent`](crate::Config::release_percent) of their limits.
     pub(crate) fn relax(&mut self) {
         let config = &self.config;
         let part = |limit: u64| u128::from(limit) * u128::from(config.release_percent) / 100;
@@ -516,10 +522,11 @@ impl Engine {
     }
 }
 
-/// Cost of a kept message beside its body: its slot and its share of the tables. Without it, empty messages would cost
-/// nothing.
+/// Bytes that a kept message is counted with in addition to its body: its slot and its share of the tables. Otherwise
+/// empty messages would count nothing.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
-/// One message for each request slot of this process, and two answers for each slot of the peer.
+/// Most frames that can wait for a peer that receives: one message for each request slot of this process, and two
+/// answers for each request slot of the peer.
 const MAX_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
 pub(crate) fn control(kind: u8, word: u64) -> FrameHead {
@@ -552,12 +559,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_for_whom_nothing_ever_waited_takes_16_bytes() {
+    fn an_idle_peer_takes_16_bytes() {
         assert_eq!(size_of::<Outbox>(), 16);
     }
 
     #[test]
-    fn senders_announce_from_so_many_messages_on_and_until_so_few_are_left() {
+    fn senders_are_throttled_and_released_at_the_message_limits() {
         let config = Config {
             unexpected_messages: 40,
             ..Config::default()
@@ -576,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_released_by_the_same_part() {
+    fn the_byte_budget_is_released_at_the_same_percentage() {
         let config = Config {
             unexpected_budget_bytes: 100 * KEPT_OVERHEAD_BYTES,
             release_percent: 25,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Early messages, sent at once in several frames: FIRST carries the envelope, MORE the data, and no other frame of
-//! that sender comes between them. Without the round trip of RTS and CTS both sides copy at the same time.
+//! that sender comes between them. There is no round trip of RTS and CTS, so both sides copy at the same time.
 //!
-//! A message is matched when its FIRST arrives, whether its receive is posted or not (promise E1). An unexpected one
-//! is kept like an eager message; a receive that matches it before all its data are there waits for the rest.
+//! A message is matched when its FIRST arrives, whether its receive is posted or not (promise E1). An unexpected early
+//! message is kept like an eager one. A receive that matches it before all its data have arrived waits for the rest.
 
 use queue_layout::RequestState;
 
 use crate::matching::Envelope;
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// The message that a peer's MORE frames continue.
+/// The message of a peer to which its next MORE frame belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialMessage {
     target: PartialTarget,
-    /// Bytes arrived so far, and size of the message.
+    /// Number of bytes that have arrived so far. `bytes` is the size of the message.
     arrived: u64,
     bytes: u64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct PartialMessage {
 /// Destination of the bytes of a [`PartialMessage`]: a posted receive, or an unexpected message.
 #[derive(Clone, Copy, Debug)]
 enum PartialTarget {
-    /// A posted receive, by its token, and the bytes that fit into its buffer.
+    /// The token of a posted receive, and the number of bytes that fit into its buffer.
     Receive { token: u32, wanted: u64 },
     /// A kept message.
     Message(RequestId),
@@ -33,7 +33,8 @@ impl Engine {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
-        // Kept data must be bounded whatever the frame contains; but the sender's limit may differ from this rank's.
+        // The size of kept data must be bounded whatever the frame contains. The bound is not this rank's own limit,
+        // because the sender's may differ.
         let sensible = (1..=wire::MAX_EARLY_BYTES).contains(&bytes);
         if arrival.bytes != 8 || tag < 0 || known || !sensible {
             return self.refuse();
@@ -63,7 +64,8 @@ impl Engine {
         bytes: u64,
     ) -> PartialTarget {
         let wanted = self.matched(request, message, bytes, RequestState::Moving);
-        // Cleared, so that a frame of another protocol cannot match stale state of this receive.
+        // The scratch words are cleared, so that no frame of another protocol takes stale words for the state of this
+        // receive.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
         PartialTarget::Receive { token, wanted }
@@ -110,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The body of a kept message, to be filled as [`Output::KeepMore`] requests.
+    /// The body of a kept message, into which the owner copies what [`Output::KeepMore`] requests.
     pub fn kept_body_mut(&mut self, message: RequestId) -> &mut [u8] {
         self.bodies
             .get_mut(message.index())
@@ -118,8 +120,8 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// To be called after a part of a kept message was copied. If it was the last and a receive waits for the message,
-    /// returns its delivery.
+    /// To be called after a part of a kept message was copied. If it was the last part and a receive waits for the
+    /// message, returns the output that delivers the message.
     pub fn kept_more(&mut self, message: RequestId) -> Option<Output> {
         if self.is_incoming(message) {
             return None;
@@ -139,7 +141,7 @@ impl Engine {
     pub(crate) fn wait_if_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {
-            // As in `receive_early`: stale scratch words would admit a stream.
+            // Cleared as in `receive_early`: with stale scratch words the receive would accept DATA frames.
             self.arena.private(request).scratch = [0; 5];
             let token = self.arena.token(request);
             self.arena.private(message).scratch[WAITING_RECEIVE] = u64::from(token);
@@ -147,8 +149,8 @@ impl Engine {
         waits
     }
 
-    /// Ends the message whose data from a lost peer are incomplete. A receive that already waits for it is ended
-    /// elsewhere; a receive that matches it later gets a transfer that fails.
+    /// Ends an early message from a lost peer whose data are incomplete. A receive that already waits for the message
+    /// is ended by [`lose`](Self::lose). A receive that matches the message later gets a transfer that fails.
     pub(crate) fn lose_incoming(&mut self, peer: Peer) {
         let incoming = self.incoming.remove(&peer);
         let Some(PartialTarget::Message(message)) = incoming.map(|incoming| incoming.target) else {
@@ -182,5 +184,6 @@ impl Engine {
     }
 }
 
-/// The scratch word of a kept message with the token of the receive that waits for the rest of its data.
+/// The scratch word of a kept message that holds the token of the receive that waits for the rest of its data; 0 if
+/// none waits.
 const WAITING_RECEIVE: usize = 3;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent requests whose data bypass the frame stream: the owner knows which send matches which receive.
+//! Persistent requests whose data bypass the frame stream: the owner has paired each such send with its receive.
 //!
-//! Such a receive is posted like any other, so that a message that arrives in frames still matches it in order. Such a
-//! send waits in its slot, not in an outbox. The owner reports how both end. Before any other message may overtake
-//! them the owner must be consulted, so it can [guard](Engine::guard_sends) the fast paths.
+//! A receive of this kind is posted like any other, so that a message that arrives in frames still matches it in order.
+//! A send of this kind waits in its slot, not in an outbox. The owner reports when they complete. The owner must
+//! prevent that other messages overtake them, so it can [guard](Engine::guard_sends) the fast paths.
 
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};
 
@@ -26,12 +26,12 @@ impl Engine {
         self.matching.guard(on);
     }
 
-    /// Queues a frame of the owner's, in order with the messages to `peer`. Its kind is none of the engine's.
+    /// Queues a frame of the owner, in order with the messages to `peer`. Its kind must not be one of the engine's.
     pub fn queue_frame(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         self.put_off_control(peer, head, words);
     }
 
-    /// Whether so many frames wait for `peer` that requests of the peer that need an answer should be refused.
+    /// Whether so many frames wait for `peer` that frames of the peer that need an answer should be refused.
     #[must_use]
     pub fn is_backlogged(&self, peer: Peer) -> bool {
         self.is_flooded(peer)
@@ -41,19 +41,22 @@ impl Engine {
     /// all slots.
     #[must_use]
     pub fn posted_for(&self, context: ContextId, peer: Peer, tag: i32) -> Vec<RequestId> {
-        let meets = |fields: &RequestFields| {
+        let matches = |fields: &RequestFields| {
             (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
                 && fields.context == context.0
                 && (fields.peer == peer.0 || fields.peer == ANY_PEER)
                 && (fields.tag == tag || fields.tag == ANY_TAG)
         };
-        let found = self.arena.iter().filter(|id| meets(self.arena.fields(*id)));
+        let found = self
+            .arena
+            .iter()
+            .filter(|id| matches(self.arena.fields(*id)));
         let mut found: Vec<RequestId> = found.collect();
         found.sort_by_key(|id| self.arena.fields(*id).sequence);
         found
     }
 
-    /// Completes a posted receive whose data have been placed in its buffer, as many as fit.
+    /// Completes a posted receive. As much of the message's `bytes` as fits has been placed in its buffer.
     #[inline]
     pub fn received_by_gate(&mut self, request: RequestId, bytes: u64) {
         let fields = self.arena.fields(request);
@@ -71,12 +74,13 @@ impl Engine {
         let message = envelope(self.arena.fields(request));
         self.matching.remove_posted(&mut self.arena, request);
         self.matched(request, message, 0, RequestState::Moving);
-        // As in `receive_early`: cleared, so that no frame of another protocol is taken for this receive's.
+        // Cleared as in `receive_early`: no frame of another protocol may take stale words for the state of this
+        // receive.
         self.arena.private(request).scratch = [0; 5];
     }
 
-    /// Starts an inactive persistent send without queueing it: it waits for [`sent_by_gate`](Self::sent_by_gate) or
-    /// [`queue_waiting`](Self::queue_waiting).
+    /// Starts an inactive persistent send without queueing it. The owner must call [`sent_by_gate`](Self::sent_by_gate)
+    /// or [`queue_waiting`](Self::queue_waiting) for it.
     pub fn restart_waiting(&mut self, request: RequestId) {
         self.restart(request, RequestState::Queued, |fields| {
             fields.flags |= FLAG_GATED
@@ -88,8 +92,8 @@ impl Engine {
         self.complete(request);
     }
 
-    /// Sends a waiting send in frames after all, behind the frames that wait for its peer; `key` and `early` as in
-    /// [`restart_send`](Self::restart_send).
+    /// Queues the message of a waiting send after all, behind the frames that wait for its peer. `key` and `early` have
+    /// the meaning that they have in [`restart_send`](Self::restart_send).
     pub fn queue_waiting(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         let peer = self.fill_restart(request, key, early);
         self.put_off(peer, PendingFrame::Message(request));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records of events that tools have subscribed to, kept until the owner takes them.
 //!
-//! No callback runs here: the records wait in a bounded list, and those that do not fit are counted. Without a
-//! subscriber, recording an event is a load and a branch.
+//! No callback runs here: the records wait in a bounded list, and records that do not fit are dropped and counted.
+//! Without a subscriber, recording an event costs a load and a branch.
 
 use queue_layout::{EventType, RequestFields, RequestKind};
 
@@ -14,20 +14,20 @@ pub const WORDS: usize = 5;
 /// One event that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRecord {
-    /// Its type.
+    /// Type of the event.
     pub event: EventType,
     /// Time of the event, by the owner's clock.
     pub at: u64,
-    /// Its data, which depend on the event type.
+    /// Data of the event; their meaning depends on the type.
     pub words: [u64; WORDS],
 }
 
-/// Event records in the order in which they happened, and the number dropped of each event type.
+/// Event records in the order in which the events happened, and the number of dropped records of each event type.
 #[derive(Clone, Debug)]
 pub struct EventRecordList {
     /// The records.
     pub list: Vec<EventRecord>,
-    /// Number of records dropped after these, by event type.
+    /// Number of records dropped after those in `list`, by event type.
     pub dropped: [u64; EventType::COUNT],
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Journal {
     clock: fn() -> u64,
     records: EventRecordList,
     most: usize,
-    /// There are records, or dropped records, to take.
+    /// Whether there are records, or counts of dropped records, to take.
     has_records: bool,
 }
 
@@ -64,7 +64,8 @@ impl Journal {
     #[inline(never)]
     fn add(&mut self, event: EventType, words: [u64; WORDS]) {
         self.has_records = true;
-        // Once a record has been dropped, all that follow are dropped too: a reader must be able to rely on the order.
+        // Once a record has been dropped, all that follow are dropped too, until the records are taken. So all dropped
+        // records belong after those in the list.
         let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
@@ -76,7 +77,7 @@ impl Journal {
 }
 
 impl Engine {
-    /// Sets the clock of the records; without one all times are 0.
+    /// Sets the clock for the times of records. Without a clock all times are 0.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.journal.clock = clock;
     }
@@ -95,7 +96,7 @@ impl Engine {
         self.journal.has_records
     }
 
-    /// The records since the last call.
+    /// Takes the records since the last call.
     pub fn take_records(&mut self) -> EventRecordList {
         self.journal.has_records = false;
         std::mem::take(&mut self.journal.records)
@@ -135,7 +136,7 @@ impl Engine {
 /// Context, peer, tag, bytes, and [`SEND`] or [`RECEIVE`].
 type Message = (u32, u32, i32, u64, u64);
 
-/// The message of a request; generalized and collective requests have none.
+/// The message of a request; `None` for generalized and collective requests.
 fn of_request(fields: &RequestFields) -> Option<Message> {
     match fields.kind {
         RequestKind::Receive => {
@@ -162,7 +163,7 @@ mod tests {
     use crate::Config;
 
     #[test]
-    fn what_nobody_wants_is_not_noted_and_what_finds_no_room_is_counted() {
+    fn unsubscribed_events_are_skipped_and_overflow_is_counted() {
         const MOST: usize = 70;
         let config = Config {
             max_records: MOST,

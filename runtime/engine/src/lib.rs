@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point MPI as a sans-IO state machine: matching, eager and rendezvous protocols, flow control, cancel and
-//! probe (MPI 5.0 chapter 3). Events go in by method calls, the actions that they require are returned.
+//! probe (MPI 5.0 chapter 3). Inputs are method calls; each returns the action that the owner must carry out.
 //!
-//! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots.
-//! **Never** touches payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and
-//! never sees the crate `transport`: the runtime's pump stands between them.
+//! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots. **Never** touches
+//! payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and never depends on
+//! the crate `transport`: the runtime's pump joins the two crates.
 //!
 //! # Inputs and outputs
-//! The owner calls [`Engine::start_send`], [`Engine::start_receive`], [`Engine::arrive`] and a few more, and carries
-//! out the [`Output`] that each returns. Frames that must go to a peer wait in that peer's outbox: the owner takes
-//! them with [`Engine::next_frame`], posts them, and calls [`Engine::posted`]; when the transport is full it stops and
-//! tries again later.
+//! The owner calls [`Engine::start_send`], [`Engine::start_receive`], [`Engine::arrive`] and a few more methods, and
+//! carries out the [`Output`] that they return. Frames that must go to a peer wait in that peer's outbox: the owner
+//! takes them with [`Engine::next_frame`], posts them, and calls [`Engine::posted`]. When the transport is full, the
+//! owner stops and tries again later.
 //!
 //! ```
 //! use engine::{ArrivedFrame, Config, ContextId, Engine, Output, Peer, Receive, wire};
@@ -26,15 +26,14 @@
 //! # Guarantees (MPI 5.0 section 3.5)
 //! - **E1 order**: two messages from one sender in one context match in the order in which they were sent, if a
 //!   receive can take both; frames from one peer must be handed to `arrive` in the order in which they were posted.
-//! - **E2 progress**: a message that matches a posted receive is matched whatever else arrives. Credit is never
-//!   withheld.
-//! - **E3 bounded memory**: past the budget for unexpected data, peers must announce every message; messages already
-//!   in flight are still kept. Envelopes are then bounded by the senders' own open requests.
+//! - **E2 progress**: a message for a posted receive is matched, whatever else arrives.
+//! - **E3 bounded memory**: above the budget for unexpected data, peers must announce every message; messages already
+//!   in flight are still kept. From then on only envelopes accumulate, at most one for each open request of a sender.
 //! - **E4 hostile peers**: an invalid frame changes nothing and is counted ([`Counters::refused`]).
 //! - **E5 lost peers**: no operation waits for a peer that is dead ([`Engine::lose`]).
 //!
 //! # Threads
-//! Not synchronized: one thread at a time calls it; the owner holds the lock.
+//! An engine is not synchronized: one thread at a time may call it, so the owner holds a lock.
 #![forbid(unsafe_code)]
 
 mod cancel;
@@ -68,28 +67,30 @@ use queue_layout::{EngineCounters, Queued};
 #[repr(transparent)]
 pub struct Peer(pub u32);
 
-/// The integer that keeps the messages of communicators apart (MPI 5.0 section 3.2.3).
+/// The integer that keeps the messages of different communicators apart (MPI 5.0 section 3.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u32);
 
 /// Limits that the owner sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Messages up to this size are sent eagerly; larger ones are announced. In bytes, at most the body of one frame
-    /// of the transport.
+    /// Messages up to this size are sent eagerly; larger ones are announced. In bytes; at most the body of one frame of
+    /// the transport.
     pub eager_limit_bytes: u64,
-    /// Larger messages up to this size are sent at once in several frames if [`Send::early`] is set; the receiver
-    /// keeps them like eager ones. In bytes.
+    /// Messages above the eager limit and up to this size are sent at once in several frames if [`Send::early`] is set.
+    /// The receiver keeps them like eager ones. In bytes.
     pub early_limit_bytes: u64,
-    /// Unexpected data above this make the engine throttle senders. In bytes.
+    /// If more unexpected data than this are kept, the engine throttles senders. In bytes.
     pub unexpected_budget_bytes: u64,
     /// Largest body of one frame when a large message is streamed. In bytes.
     pub stream_chunk_bytes: u64,
-    /// More unexpected messages than this make the engine throttle senders, whatever their size.
+    /// If there are more unexpected messages than this, the engine throttles senders, whatever the size of the
+    /// messages.
     pub unexpected_messages: u64,
-    /// At this share of both limits, in percent, it releases them.
+    /// The engine releases throttled senders when unexpected data and messages are both at most this share of their
+    /// limits. In percent.
     pub release_percent: u64,
-    /// Event records that may wait for the owner.
+    /// Maximum number of event records that wait for the owner.
     pub max_records: usize,
 }
 
@@ -121,13 +122,13 @@ pub struct Send {
     pub tag: i32,
     /// Size of the message in bytes.
     pub bytes: u64,
-    /// Address of the data, only stored.
+    /// Address of the data; the engine only stores it.
     pub buffer: u64,
-    /// Complete only after the receive has been matched (`MPI_Ssend`).
+    /// Whether the send completes only after a receive has matched the message (`MPI_Ssend`).
     pub synchronous: bool,
-    /// Send the data at once even if they need several frames, up to [`Config::early_limit_bytes`].
+    /// Whether data up to [`Config::early_limit_bytes`] are sent at once even if they need several frames.
     pub early: bool,
-    /// The transport's remote key by which the peer can read the buffer; opaque here.
+    /// The transport's remote key, with which the peer can read the buffer. The engine does not interpret it.
     pub key: [u64; 3],
 }
 
@@ -142,16 +143,16 @@ pub struct Receive {
     pub tag: Option<i32>,
     /// Room in the buffer in bytes.
     pub bytes: u64,
-    /// Address of the buffer, only stored.
+    /// Address of the buffer; the engine only stores it.
     pub buffer: u64,
 }
 
 /// A frame from the transport, with the first 48 bytes of its body.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedFrame {
-    /// Its sender: taken from the queue pair, never from the frame.
+    /// The sender of the frame: it is taken from the queue pair, never from the frame.
     pub peer: Peer,
-    /// Its head.
+    /// Head of the frame.
     pub head: FrameHead,
     /// Bytes of its body.
     pub bytes: u64,
@@ -168,7 +169,7 @@ pub enum Output {
         request: RequestId,
         /// Offset in the message, in bytes.
         offset: u64,
-        /// Number of bytes; may be fewer than arrived.
+        /// Number of bytes; less than the frame has if the buffer is too small.
         bytes: u64,
     },
     /// Keep the body of the frame that just arrived and pass it to [`Engine::keep`].
@@ -190,7 +191,7 @@ pub enum Output {
         request: RequestId,
         /// The kept message.
         message: RequestId,
-        /// Number of bytes; may be fewer than the message has.
+        /// Number of bytes; less than the message has if the buffer is too small.
         bytes: u64,
     },
     /// Read `bytes` bytes of the peer's memory into the request's buffer; then call [`Engine::pulled`], or
@@ -210,9 +211,9 @@ pub enum Output {
 /// A frame to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutFrame {
-    /// Its head.
+    /// Head of the frame.
     pub head: FrameHead,
-    /// Its body.
+    /// Body of the frame.
     pub body: FrameBody,
 }
 
@@ -240,13 +241,13 @@ pub enum FrameBody {
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbedMessage {
-    /// Its slot, which a matched probe keeps.
+    /// The slot of the message, which a matched probe keeps.
     pub message: RequestId,
-    /// Its sender.
+    /// Sender of the message.
     pub peer: Peer,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its size in bytes.
+    /// Size of the message in bytes.
     pub bytes: u64,
 }
 
@@ -258,7 +259,7 @@ pub enum RequestFailure {
     Truncated = 1,
     /// The data could not be moved.
     Transfer = 2,
-    /// The peer is dead. Of a receive, `matched_peer` is that peer.
+    /// The peer is dead. In the slot of a receive, `matched_peer` is the dead peer.
     Lost = 3,
 }
 
@@ -284,19 +285,18 @@ pub struct Counters {
 /// The engine of one process.
 ///
 /// It has more than sixty methods, one for each event of the protocol (a call, a frame, the end of a transfer), in one
-/// file for each part of the protocol. All of them read and change the same two things: the request slots and the
-/// outboxes.
+/// file for each part of the protocol. All methods work on the request slots and the outboxes.
 #[derive(Debug)]
 pub struct Engine {
     arena: RequestArena,
     matching: Matching,
     outboxes: Vec<Outbox>,
-    /// Outboxes that are not clear.
+    /// Number of outboxes that are not clear, plus one for each [guard](Self::guard_sends).
     blocked: u32,
     /// Peers whose outbox is not empty, each once.
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
-    /// For each peer, the early message of which frames are still to come.
+    /// For each peer, its early message of which frames are still to come.
     incoming: HashMap<Peer, early::PartialMessage>,
     throttling: Vec<Peer>,
     /// Remote keys of sends that have ended, for the owner to release.
@@ -315,7 +315,7 @@ impl Engine {
         Self::with_counters(config, peers, Arc::default())
     }
 
-    /// As [`new`](Self::new), with counters that others can read.
+    /// An engine as made by [`new`](Self::new), with counters that others can read.
     #[must_use]
     pub fn with_counters(config: Config, peers: u32, counters: Arc<EngineCounters>) -> Self {
         Self {
@@ -336,7 +336,7 @@ impl Engine {
         }
     }
 
-    /// Raises the number of peers to `peers`; the new ones have the next numbers.
+    /// Raises the number of peers to `peers`; the new peers get the next numbers.
     pub fn add_peers(&mut self, peers: u32) {
         let peers = (peers as usize).max(self.outboxes.len());
         self.outboxes.resize_with(peers, Outbox::default);
@@ -387,7 +387,7 @@ impl Engine {
         self.arena.fields(request).state == RequestState::Complete
     }
 
-    /// The counter values. Scans all slots, since posted receives are not counted as they are posted and matched.
+    /// The counter values. Scans all slots: there is no counter of posted receives.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let is_posted = |id: &RequestId| {
@@ -412,8 +412,8 @@ impl Engine {
         &self.counters
     }
 
-    /// Begins to count the length of a queue of one context; `None`: too many are counted. The result is an index into
-    /// [`queue_layout::Queues`]. While posted receives are counted, the fast paths refuse.
+    /// Begins to count the length of one context's queue. The result is an index into [`queue_layout::Queues`]; `None`
+    /// if too many queues are counted. While posted receives are counted, the fast paths refuse.
     #[must_use]
     pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
         if kind == Queued::Posted {
@@ -429,7 +429,7 @@ impl Engine {
         queues.watch(context.0, length as u64)
     }
 
-    /// Changes the limits, for messages not yet sent and those to come. In bytes.
+    /// Changes three limits of [`Config`], in bytes. They also hold for messages that are started but not yet sent.
     pub fn set_limits(&mut self, eager: u64, early: u64, unexpected_budget: u64) {
         self.config.eager_limit_bytes = eager;
         self.config.early_limit_bytes = early;

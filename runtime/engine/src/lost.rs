@@ -7,10 +7,10 @@ use crate::{ContextId, Engine, Peer, RequestFailure, RequestId};
 
 impl Engine {
     /// Marks `peer` dead and ends the operations that need it. For receives from other sources, `in_vain` decides by
-    /// context and source (`None`: any). A read that the transport has in progress continues; the transport reports
-    /// its end.
+    /// context and source (`None`: any source) whether they end. A read that the transport has in progress continues;
+    /// the transport reports its end.
     ///
-    /// Operations that are started later are ended by the next call.
+    /// Operations with `peer` that are started later are ended by the next call of this function.
     pub fn lose(&mut self, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) {
         if peer.0 as usize >= self.outboxes.len() {
             return;
@@ -31,7 +31,7 @@ impl Engine {
             self.matching.remove_posted(&mut self.arena, request);
         }
         self.arena.change(request, |fields| {
-            // A cancelled send that was still queued has nothing left to do.
+            // A send that was cancelled while queued completes as cancelled, not with an error.
             if state == RequestState::Queued && fields.flags & FLAG_CANCELLED != 0 {
                 return;
             }
@@ -71,8 +71,8 @@ fn needs(
     }
 }
 
-/// Whether the transport is reading the data of a matched receive: see `begin_transfer` for the scratch words. Those
-/// of an early message are all 0.
+/// Whether the transport is reading the data of a matched receive. `begin_transfer` explains the scratch words; for the
+/// receive of an early message all are 0.
 fn is_read(fields: &RequestFields) -> bool {
     let [_, _, wanted, streaming, _] = fields.scratch;
     wanted != 0 && streaming == 0

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Matching: posted receives and unexpected messages, in bins by (context, source, tag).
 //!
-//! A bin is a queue in posting (arrival) order; entries with other envelopes of the same hash value may stand between.
-//! A wildcard is a value like any other here: a receive with [`ANY_PEER`] or [`ANY_TAG`] is in the bin of exactly that
-//! envelope. While such receives are posted, a message is looked up under each kind of wildcard in use, and the lowest
-//! sequence number decides (MPI 5.0 section 3.5). An unexpected message is found under its own envelope in its bin,
-//! and under those with wildcards in [`BinnedQueues`].
+//! A bin has a queue of posted receives in posting order, and a queue of unexpected messages in order of arrival.
+//! Entries of different envelopes with the same hash value share a bin. A wildcard is a value like any other here: a
+//! receive with [`ANY_PEER`] or [`ANY_TAG`] is in the bin of the envelope that has this value. While such receives are
+//! posted, an arriving message is looked up under each kind of wildcard in use, and the lowest sequence number decides
+//! (MPI 5.0 section 3.5). Receives without wildcards find an unexpected message in its bin; receives with wildcards
+//! find it in [`BinnedQueues`].
 
 mod wide;
 
@@ -26,8 +27,8 @@ pub(crate) struct Bin {
     unexpected: MatchQueue,
 }
 
-/// Head and tail of a queue; 0 is no slot. The tail is valid only if there is a head, and a slot's `prev` only if it
-/// is not the head: so the head is removed by one store.
+/// Head and tail of a queue; 0 is no slot. `tail` is valid only if there is a head, and the `prev` of a slot only if
+/// the slot is not the head. So one store removes the head.
 #[derive(Clone, Copy, Debug, Default)]
 struct MatchQueue {
     head: u32,
@@ -37,7 +38,7 @@ struct MatchQueue {
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
-    /// The number of bins, a power of two, less one.
+    /// The number of bins minus 1; the number of bins is a power of two.
     mask: u32,
     /// Unexpected messages for each kind of wildcard.
     wide: [BinnedQueues; Wildcard::ALL.len()],
@@ -47,7 +48,7 @@ pub(crate) struct Matching {
     wild: u32,
     /// Posted receives with each kind of wildcard.
     wild_kinds: [u32; Wildcard::ALL.len()],
-    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is
+    /// Whether posted receives are counted by their context. Then the fast paths are guarded, and no posted receive is
     /// plain.
     by_context: bool,
     counters: Arc<EngineCounters>,
@@ -85,8 +86,8 @@ impl Envelope {
         }
     }
 
-    /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it
-    /// was stored, and store forwarding would fail (16 ns a message).
+    /// Whether a slot has this envelope. This and some functions below take fields by reference: a copy would be loaded
+    /// in wider pieces than it was stored, and store forwarding would fail (16 ns per message).
     #[inline(always)]
     fn is_of(&self, fields: &RequestFields) -> bool {
         fields.tag == self.tag && fields.peer == self.peer && fields.context == self.context
@@ -103,7 +104,7 @@ impl Envelope {
         }
     }
 
-    /// The envelope of the receives with these wildcards that match a message of this envelope.
+    /// The envelope of the receives with the wildcards `wild` that match a message with this envelope.
     fn with_wildcards(&self, wild: Wildcard) -> Self {
         Self {
             context: self.context,
@@ -120,7 +121,7 @@ impl Envelope {
         }
     }
 
-    /// Neighbouring sources and tags fall into different bins, and so do tags that differ only in their upper bits.
+    /// The hash value. It differs for neighbouring sources and tags, and for tags that differ only in their upper bits.
     #[inline(always)]
     fn hash(&self) -> u32 {
         let tag = self.tag.cast_unsigned().wrapping_mul(FACTOR);
@@ -144,7 +145,7 @@ impl Matching {
         }
     }
 
-    /// Takes the first posted receive that the message matches out of its queue.
+    /// Finds the first posted receive that matches the message, and removes it from its queue.
     #[inline(always)]
     pub(crate) fn take_posted(
         &mut self,
@@ -160,8 +161,9 @@ impl Matching {
         Some(id)
     }
 
-    /// As [`take_posted`](Self::take_posted), but only if the first receive of the bin matches, no receive with a
-    /// wildcard is posted and the request has not been freed. Returns the receive's slot too.
+    /// The fast path of [`take_posted`](Self::take_posted). `None` unless the first receive of the bin matches, no
+    /// receive with a wildcard is posted, and the receive has no flags except [`NOT_SPECIAL`]. Returns the receive's
+    /// slot too.
     #[inline(always)]
     pub(crate) fn take_head<'a>(
         &mut self,
@@ -183,8 +185,8 @@ impl Matching {
         Some((id, arena.slot(id)))
     }
 
-    /// Removes a plain receive from its queue if it is the head. Receives with a wildcard were posted later
-    /// ([`quiet_bin`](Self::quiet_bin)).
+    /// Removes a plain receive from its queue if it is the head; `false` if it is not. Receives with wildcards need no
+    /// check: those that are posted now were posted after this one ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
     pub(crate) fn take_first(&mut self, receive: &RequestFields) -> bool {
         match self.bins.get_mut(receive.bin as usize) {
@@ -196,8 +198,9 @@ impl Matching {
         }
     }
 
-    /// The bin for such a receive, and its number, if it has no unexpected message, so that none matches, and no
-    /// receive with a wildcard is posted: all receives in the bin then precede any that is posted with one.
+    /// The bin for a receive without wildcards, and the bin's number. `None` if the bin has an unexpected message,
+    /// which might match, or a receive with a wildcard is posted. So a receive that is posted here precedes all later
+    /// receives with wildcards.
     #[inline(always)]
     pub(crate) fn quiet_bin(&mut self, wanted: Envelope) -> Option<(&mut Bin, u32)> {
         let at = self.bin(&wanted);
@@ -205,7 +208,7 @@ impl Matching {
         (bin.unexpected.head == 0 && self.wild == 0).then_some((bin, at))
     }
 
-    /// The earliest of `named` and of the matching receives with wildcards.
+    /// The earliest of `named` and all matching receives with wildcards.
     #[cold]
     #[inline(never)]
     fn arbitrate(
@@ -229,7 +232,7 @@ impl Matching {
         self.walk(arena, head, |fields| wanted.is_of(fields))
     }
 
-    /// The first slot of a bin's queue that satisfies `fits`.
+    /// The first slot that satisfies `fits`, in a bin's queue that begins with slot `head`.
     #[inline(always)]
     fn walk(
         &self,
@@ -249,7 +252,8 @@ impl Matching {
         None
     }
 
-    /// While `on`, the fast paths refuse, as if a receive with a wildcard were posted. Calls nest.
+    /// Turns a guard on or off. While one is on, the fast paths refuse, as if a receive with a wildcard were posted.
+    /// Guards nest.
     pub(crate) fn guard(&mut self, on: bool) {
         self.wild = if on { self.wild + 1 } else { self.wild - 1 };
     }
@@ -276,7 +280,7 @@ impl Matching {
         if queues.are_watched() {
             return queues.arrived(context);
         }
-        // The last observer has gone.
+        // The last observer has stopped.
         self.by_context = false;
         self.guard(false);
     }
@@ -332,7 +336,7 @@ impl Matching {
         self.find_unexpected_that(arena, wanted, |_| true)
     }
 
-    /// The same, of those that satisfy `fits`.
+    /// The earliest unexpected message that a receive would match and that satisfies `fits`.
     #[inline(always)]
     pub(crate) fn find_unexpected_that(
         &mut self,
@@ -393,7 +397,7 @@ impl Matching {
         remove(arena, &mut self.bins[bin].unexpected, id);
     }
 
-    /// Records a slot's bin in the slot, and that it is the last of its queue.
+    /// Records in a slot the bin to which it belongs, and that it has no successor there. Returns the bin.
     #[inline(always)]
     fn place(&self, arena: &mut RequestArena, id: RequestId) -> usize {
         let fields = arena.private(id);
@@ -407,8 +411,8 @@ impl Matching {
         of.hash() & self.mask
     }
 
-    /// To be called before an entry is added: keeps at least two bins per slot in use on average, so that the head of
-    /// a bin, the only entry that the fast paths inspect, is mostly the only one.
+    /// To be called before an entry is added. Keeps at least two bins for each allocated slot, so that most bins have
+    /// at most one entry: the fast paths inspect only the head of a bin.
     #[inline(always)]
     fn keep_up(&mut self, arena: &mut RequestArena) {
         if 2 * arena.slots() > self.bins.len() {
@@ -416,8 +420,8 @@ impl Matching {
         }
     }
 
-    /// Quadruples the bins and distributes the queues again, each in its order, so that entries of one envelope stay
-    /// in order.
+    /// Quadruples the number of bins and distributes the entries again, queue by queue in order, so that entries of one
+    /// envelope stay in order.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, arena: &mut RequestArena) {
@@ -435,7 +439,7 @@ impl Matching {
         self.build_wide(arena, BinnedQueues::is_used);
     }
 
-    /// Builds the queues of the selected kinds of wildcards from all messages in the bins.
+    /// Builds the wildcard queues that `which` selects, from all messages in the bins.
     #[cold]
     #[inline(never)]
     fn build_wide(&mut self, arena: &RequestArena, which: impl Fn(&BinnedQueues) -> bool) {
@@ -455,7 +459,7 @@ impl Matching {
 }
 
 impl Bin {
-    /// Appends a receive to the queue.
+    /// Appends a receive to the queue of posted receives.
     #[inline(always)]
     pub(crate) fn append(&mut self, arena: &mut RequestArena, id: RequestId) {
         append(arena, &mut self.posted, id);
@@ -507,15 +511,16 @@ fn remove(arena: &mut RequestArena, list: &mut MatchQueue, id: RequestId) {
 /// Flags that a receive completed on the fast path may have.
 const NOT_SPECIAL: u16 = FLAG_PLAIN | FLAG_PERSISTENT;
 
-/// Enough for the first chunk of slots.
+/// Number of bins at first: two for each slot of the first chunk.
 const FIRST_BINS: usize = CHUNK_SLOTS * 2;
 
-/// Slots per bin of the wildcard queues, which no fast path inspects: up to two entries a bin on average.
+/// The wildcard queues have one bin for this many bins of the table: up to two entries a bin on average, since no fast
+/// path inspects them.
 const BINS_OF_ONE_WIDE: usize = 4;
 
-/// About 2^32 over the golden ratio: products of neighbouring values differ in their upper bits.
+/// About 2^32 divided by the golden ratio: the products of neighbouring values differ in their upper bits.
 const FACTOR: u32 = 0x9E37_79B1;
-/// Rotates the upper bits of a product into the lower ones, which select the bin.
+/// Number of bits by which a product is rotated, so that its upper bits become lower bits, which select the bin.
 const TAG_ROTATION: u32 = 18;
 
 #[cfg(test)]
@@ -548,7 +553,7 @@ mod tests {
             }
         }
 
-        /// A random receive; one in `wild` has a wildcard.
+        /// A random receive. Its source and its tag are each a wildcard with a probability of 1 in `wild`.
         fn receive(&mut self, tags: (u64, u64), wild: u64) -> Envelope {
             let mut wanted = self.message(tags);
             if self.below(wild) == 0 {
@@ -561,7 +566,7 @@ mod tests {
         }
     }
 
-    /// The queues under test, and the simplest model that keeps the rules: lists searched from the front.
+    /// The queues under test, and the simplest model with the same rules: lists that are searched from the front.
     struct Both {
         matching: Matching,
         arena: RequestArena,
@@ -642,7 +647,7 @@ mod tests {
             self.unexpected.push((message, id));
         }
 
-        /// Removes an entry from the middle.
+        /// Removes one entry, chosen by `number`.
         fn withdraw(&mut self, number: u64) {
             let (posted, unexpected) = (self.posted.len(), self.unexpected.len());
             let number = number as usize % (posted + unexpected).max(1);
@@ -666,9 +671,9 @@ mod tests {
         for seed in 0..200 {
             let mut random = Random(seed);
             let tags = TAGS[seed as usize % TAGS.len()];
-            // From every second receive with a wildcard to almost none.
+            // Wildcards range from one in 2 to one in 400.
             let wild = [2, 20, 400][random.below(3) as usize];
-            // Ratio of posted receives to messages: the bins grow several times.
+            // Share of posted receives among the acts. The bins grow several times.
             let posting = 1 + random.below(8);
             let mut both = Both::new();
             for _ in 0..[200, 2000][random.below(2) as usize] {
@@ -722,7 +727,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_message_does_not_look_at_receives_of_other_tags() {
+    fn matching_a_message_skips_receives_of_other_tags() {
         for (stride, peers) in SPREADS {
             let mut both = Both::new();
             for number in 0..OTHERS {
@@ -731,7 +736,7 @@ mod tests {
                     (number + 1) * stride,
                 ));
             }
-            // As many receives with `MPI_ANY_SOURCE`.
+            // Posts as many receives with `MPI_ANY_SOURCE`.
             for number in 0..OTHERS {
                 both.post(envelope(ANY_PEER, (OTHERS + number + 1) * stride));
             }
@@ -745,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_does_not_look_at_messages_that_it_does_not_match() {
+    fn matching_a_receive_skips_other_messages() {
         for (stride, peers) in SPREADS {
             let mut both = Both::new();
             for number in 0..OTHERS {

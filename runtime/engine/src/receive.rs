@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiver's side of matching: posting, arrival of whole messages, probe and matched probe.
+//! The receiver's side: posting of receives, arrival of whole messages, probe and matched probe.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Queued, RequestKind,
@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl Engine {
-    /// Posts a receive. If its message has already arrived, the output is the action that delivers it. `persistent`
-    /// makes the request inactive, to be started with [`restart_receive`](Self::restart_receive).
+    /// Posts a receive. If its message has already arrived, the output is the action that delivers the message. With
+    /// `persistent`, the receive is not posted: the request is inactive, to be started with
+    /// [`restart_receive`](Self::restart_receive).
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -48,9 +49,9 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive with a definite tag if no unexpected message is in its bin, no receive with a wildcard is
-    /// posted and a slot is free. The fast path of [`start_receive`](Self::start_receive); returns the request's
-    /// token. `None`: nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
+    /// Posts a receive with a definite tag if no unexpected message is in its bin, no receive with a wildcard is posted
+    /// and a slot is free. The fast path of [`start_receive`](Self::start_receive); returns the request's token.
+    /// `None`: nothing was done. `datatype` is the handle for [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn post_first(
         &mut self,
@@ -96,7 +97,7 @@ impl Engine {
             peer: peer.0,
             tag,
         };
-        // Otherwise it would match a receive of any tag.
+        // A negative tag, which only a forged frame has, could be equal to `ANY_TAG`.
         if tag < 0 {
             return None;
         }
@@ -114,10 +115,10 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches an eager message without a mark with the receive that a token names, and collects it in the same step,
-    /// as [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Only
-    /// for receives from [`post_first`](Self::post_first), of any context. Returns the address of the receive's
-    /// buffer. `None`: nothing was done.
+    /// Matches an eager message without a mark with the receive that a token names, and collects the receive in the
+    /// same step: [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) in one. Only for
+    /// receives from [`post_first`](Self::post_first). Returns the address of the receive's buffer. `None`: nothing was
+    /// done.
     #[inline(always)]
     pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
         const PLAIN: u32 = standing(RequestState::Posted, RequestKind::Receive, FLAG_PLAIN);
@@ -209,7 +210,7 @@ impl Engine {
         })
     }
 
-    /// Records the matched message; returns the number of bytes that fit.
+    /// Records in a receive the message that it matched; returns the number of bytes that fit.
     #[inline(always)]
     pub(crate) fn matched(
         &mut self,
@@ -276,7 +277,7 @@ impl Engine {
         Some(id)
     }
 
-    /// Stores the body of a message, as [`Output::Keep`] requests.
+    /// Stores the body of a message, as requested by [`Output::Keep`].
     pub fn keep(&mut self, message: RequestId, body: Box<[u8]>) {
         let index = message.index();
         if self.bodies.len() <= index {
@@ -300,7 +301,7 @@ impl Engine {
     /// Frees a kept message that was copied to its receive.
     pub fn drop_message(&mut self, message: RequestId) {
         let bytes = self.arena.fields(message).bytes;
-        // First, so that a debugger does not find a message whose body is gone.
+        // The slot is freed first, so that a debugger never finds a message whose body is freed.
         self.arena.give_back(message);
         if let Some(body) = self.bodies.get_mut(message.index()) {
             *body = None;
@@ -308,7 +309,8 @@ impl Engine {
         self.refund(bytes);
     }
 
-    /// The earliest message that such a receive would match, left in its queue (MPI 5.0 section 3.8.1).
+    /// The earliest message that a receive with this source and tag would match (MPI 5.0 section 3.8.1). The message
+    /// stays in its queue.
     #[must_use]
     pub fn probe(
         &mut self,
@@ -331,11 +333,12 @@ impl Engine {
         })
     }
 
-    /// Takes a probed message out of its queue, for a matched receive (MPI 5.0 section 3.8.2).
+    /// Removes a probed message from its queue, for a matched receive (MPI 5.0 section 3.8.2).
     pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
-            // Whether the data have arrived is recorded in a scratch word, which debuggers do not read.
+            // The old state shows whether the data have arrived. It is kept in a scratch word, which debuggers do not
+            // read.
             fields.scratch[4] = u64::from(fields.state == RequestState::Kept);
             fields.state = RequestState::Claimed;
         });
@@ -368,7 +371,8 @@ impl Engine {
         Ok((request, self.match_message(request, message, kept)))
     }
 
-    /// Matches a receive with an unexpected message, whose data are here if it was `kept`.
+    /// Matches a receive with an unexpected message. `kept`: whether the message was kept, so that its data are here or
+    /// arriving in MORE frames; otherwise it was announced.
     fn match_message(
         &mut self,
         request: RequestId,
@@ -382,7 +386,7 @@ impl Engine {
             tag: fields.tag,
         };
         if kept {
-            // A debugger must not show it beside the receive that it was matched with, however long its data take.
+            // A debugger must not show the message as unexpected any more, even if its data take long to arrive.
             self.arena
                 .change(message, |fields| fields.state = RequestState::Claimed);
             if self.wait_if_incomplete(request, message) {
@@ -423,7 +427,7 @@ impl Engine {
         });
     }
 
-    /// Frees the slot of a completed receive that the application has freed, but only after its data were delivered:
+    /// Frees the slot of a completed receive that the application has freed. The owner delivers the data afterwards:
     /// the slot's buffer address stays readable until the slot is taken again.
     #[inline(always)]
     pub(crate) fn release_orphan(&mut self, request: RequestId) {

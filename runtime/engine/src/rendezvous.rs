@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rendezvous of large messages: announced (RTS), then read by the receiver (FIN) or, if it cannot read the sender's
-//! memory, requested (CTS) and streamed (DATA).
+//! Rendezvous of large messages. The sender announces a message (RTS). The receiver reads the data and sends FIN or, if
+//! it cannot read the sender's memory, requests the data (CTS), which the sender streams (DATA).
 
 use queue_layout::RequestState;
 
@@ -37,8 +37,8 @@ impl Engine {
     }
 
     /// Begins the transfer for a receive matched with an announced message: requests a read from the owner, or
-    /// completes at once if there are no bytes to move. During the transfer the scratch words hold the sender's token,
-    /// bytes moved, bytes wanted, and 1 while the sender streams.
+    /// completes at once if there are no bytes to move. During the transfer the scratch words hold: the sender's token,
+    /// bytes moved, bytes wanted, and 1 if the sender streams or else 0.
     pub(crate) fn begin_transfer(
         &mut self,
         request: RequestId,
@@ -63,7 +63,7 @@ impl Engine {
         })
     }
 
-    /// Completes a receive whose data were read, as [`Output::Pull`] requests.
+    /// Completes a receive whose data the owner has read, as requested by [`Output::Pull`].
     pub fn pulled(&mut self, request: RequestId) {
         self.finish_transfer(request);
     }
@@ -71,13 +71,13 @@ impl Engine {
     /// The transport cannot read the sender's memory: requests a stream from the sender.
     pub fn cannot_pull(&mut self, request: RequestId) {
         let (peer, token, wanted) = self.transfer(request);
-        // From here on DATA frames may complete the receive; during a read they may not.
+        // From here on DATA frames may complete the receive. While the transport reads, they must not.
         self.arena.private(request).scratch[3] = 1;
         let word = wire::token_word(token, self.arena.token(request));
         self.put_off_control(peer, control(wire::CTS, word), &[wanted]);
     }
 
-    /// The transfer of a request ended with an error: it completes with [`RequestFailure::Transfer`].
+    /// The transfer of a request ended with an error: the request completes with [`RequestFailure::Transfer`].
     pub fn transfer_failed(&mut self, request: RequestId) {
         self.fail(request, RequestFailure::Transfer);
         self.finish_transfer(request);
@@ -112,8 +112,8 @@ impl Engine {
             return self.refuse();
         };
         let tokens = &tokens[..count];
-        // A refused frame changes nothing, so all tokens are checked before the first send completes. A repeated token
-        // completes its send once.
+        // A refused frame must change nothing, so all tokens are checked before the first send completes. A frame with
+        // a repeated token is refused.
         let is_good = |(place, token): (usize, &u32)| {
             !tokens[..place].contains(token) && self.announced(*token, arrival.peer).is_some()
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Request slots: where they are stored, how they are taken and given back. The arena is the image that a debugger
-//! reads; the lists of `matching.rs` only link its slots.
+//! The arena of request slots: it stores, allocates and frees them. The arena is the image that a debugger reads; the
+//! queues of `matching.rs` only link its slots.
 
 use queue_layout::{
     CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, MAX_CHUNKS, RequestFields, RequestKind,
@@ -14,7 +14,7 @@ use crate::{ContextId, Peer, wire};
 pub struct RequestId(pub u32);
 
 impl RequestId {
-    /// Index of the slot, the same in all its uses.
+    /// Index of the slot. It is the same in all uses of the slot.
     #[must_use]
     pub fn index(self) -> usize {
         (self.0 >> GENERATION_BITS) as usize
@@ -27,16 +27,16 @@ pub struct Exhausted;
 
 /// Request slots in chunks that never move; index 0 is never used.
 ///
-/// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
+/// In every free slot `flags` and `error` are 0 and `next` is the token of the next free slot.
 #[derive(Debug)]
 pub struct RequestArena {
     chunks: Box<Table>,
     count: u32,
-    /// The free slot that is taken next, by its token; 0 if there is none.
+    /// Token of the free slot that is taken next; 0 if there is none.
     free: u32,
 }
 
-/// A null pointer where there is no chunk yet: this is what a debugger reads.
+/// The chunk table that a debugger reads. An entry without a chunk is a null pointer.
 type Table = [Option<Box<Chunk>>; MAX_CHUNKS];
 
 impl RequestArena {
@@ -72,14 +72,14 @@ impl RequestArena {
         current.then_some(RequestId(token))
     }
 
-    /// The name of a slot outside the engine; 27 bits.
+    /// The number by which others name this use of a slot; 27 bits.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, id: RequestId) -> u32 {
         id.0
     }
 
-    /// Number of slots in use, those that [`iter`](Self::iter) yields.
+    /// Number of slots in use.
     #[must_use]
     pub fn live(&self) -> usize {
         self.iter().count()
@@ -137,7 +137,7 @@ impl RequestArena {
         }
     }
 
-    /// The slot of a token that may be stale, to be inspected and perhaps freed.
+    /// The slot of a token, to be inspected and perhaps freed. The token may be stale; this does not check it.
     #[inline(always)]
     pub(crate) fn hold(&mut self, token: u32) -> Option<SlotRef<'_>> {
         Some(SlotRef {
@@ -198,7 +198,7 @@ impl RequestArena {
         self.slot(id).change(change)
     }
 
-    /// Access to links and scratch words only, without a change of the version.
+    /// Access to a slot without a change of its version: only for the links and scratch words.
     #[inline(always)]
     pub(crate) fn private(&mut self, id: RequestId) -> &mut RequestFields {
         self.slot(id).private()
@@ -232,13 +232,13 @@ impl RequestArena {
                 slot.private().next = std::mem::replace(&mut self.free, token);
             }
         }
-        // PAIR(chunk-table): a debugger that finds the chunk's address finds initialized slots.
+        // PAIR(chunk-table): a debugger that reads the chunk's address finds initialized slots there.
         queue_layout::publish(|| self.chunks[self.count as usize] = Some(chunk));
         self.count += 1;
     }
 }
 
-/// A slot looked up once, for all that one operation does with it.
+/// A slot that was looked up once, for all accesses of one operation.
 #[derive(Debug)]
 pub(crate) struct SlotRef<'a> {
     slot: &'a mut RequestSlot,
@@ -251,7 +251,7 @@ impl SlotRef<'_> {
         self.slot.fields()
     }
 
-    /// As [`RequestArena::give_back`], for a slot that has no error.
+    /// Frees the slot like [`RequestArena::give_back`]; only for a slot whose `error` is 0.
     #[inline(always)]
     pub(crate) fn give_back_faultless(self) {
         self.give_back(|_| ());
@@ -278,13 +278,13 @@ impl SlotRef<'_> {
 /// The message that a completed receive matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// Its sender.
+    /// Sender of the message.
     pub peer: Peer,
-    /// Its context.
+    /// Context of the message.
     pub context: ContextId,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its size in bytes.
+    /// Size of the message in bytes.
     pub bytes: u64,
 }
 
@@ -313,14 +313,14 @@ impl ReceivedMessage {
     }
 }
 
-/// The outcome of the fast attempt to collect a request.
+/// The outcome of an attempt to collect a request on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectOutcome {
     /// The receive was complete; its slot is free, or inactive if it is persistent.
     Done(ReceivedMessage),
     /// The persistent send was complete; it is inactive.
     Sent,
-    /// The message is not there yet.
+    /// No message has matched the receive yet.
     NotYet,
     /// The request failed or needs special handling: the general path collects it.
     Special,
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_distinct_and_come_back() {
+    fn slots_are_distinct_and_reused() {
         let mut arena = RequestArena::new();
         let ids: Vec<_> = (0..1000).map(|_| arena.take().unwrap()).collect();
         let mut sorted: Vec<_> = ids.iter().map(|id| id.0).collect();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn exhaustion_is_an_answer() {
+    fn exhausting_the_arena_is_an_error() {
         let mut arena = RequestArena::new();
         let mut taken = 0;
         while arena.take().is_ok() {

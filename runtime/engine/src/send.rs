@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sender's side: starting, persistent starts, completion and release of requests.
+//! The sender's side: starting sends and persistent sends. Also completion and release of all requests.
 
 use queue_layout::{
     FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_GATED, FLAG_LENT, FLAG_ORPHAN,
@@ -11,8 +11,8 @@ use crate::synchronous::MARK;
 use crate::{ContextId, Engine, EventType, Exhausted, Peer, RequestFailure, RequestId, Send};
 
 impl Engine {
-    /// Starts a send that could not be posted at once ([`is_clear`](Self::is_clear) and small enough): takes a slot
-    /// and queues the message behind the frames that wait for that peer.
+    /// Starts a send that the owner could not post at once: takes a slot and queues the message behind the frames that
+    /// wait for that peer. The owner can post a send at once if it is small and the peer [is clear](Self::is_clear).
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -35,7 +35,8 @@ impl Engine {
         Ok(request)
     }
 
-    /// Starts an inactive persistent send, with the remote key of its buffer; `early` as in [`Send`].
+    /// Starts an inactive persistent send. `key` is the remote key of its buffer; `early` has the meaning of
+    /// [`Send::early`].
     pub fn restart_send(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         self.restart(request, RequestState::Queued, |_| ());
         let peer = self.fill_restart(request, key, early);
@@ -58,8 +59,7 @@ impl Engine {
         })
     }
 
-    /// Starts an inactive persistent send whose message was posted at once ([`is_clear`](Self::is_clear) and small
-    /// enough).
+    /// Starts an inactive persistent send whose message the owner has posted at once, and completes it.
     pub fn restart_sent(&mut self, request: RequestId) {
         self.restart(request, RequestState::Complete, |_| ());
     }
@@ -81,8 +81,8 @@ impl Engine {
         })
     }
 
-    /// Records that the remote key of a send that was just started must be released when the send ends: see
-    /// [`take_back`](Self::take_back).
+    /// Records that the remote key of a send must be released when the send ends: then [`take_back`](Self::take_back)
+    /// returns the key. For a send that was just started.
     pub fn lend(&mut self, request: RequestId) {
         self.arena
             .change(request, |fields| fields.flags |= FLAG_LENT);
@@ -95,14 +95,14 @@ impl Engine {
         !self.returned.is_empty()
     }
 
-    /// The next remote key to release, of a send that has ended in any manner, and the peer that it was made for.
+    /// The remote key of a send that has ended in any manner, to be released, and the peer for which the key was made.
     #[inline]
     pub fn take_back(&mut self) -> Option<(Peer, [u64; 3])> {
         self.returned.pop()
     }
 
-    /// Starts a request of kind [`RequestKind::Other`] (a completed send with a buffer of its own, a collective): only
-    /// a slot that the owner completes with [`finish_other`](Self::finish_other).
+    /// Starts a request of kind [`RequestKind::Other`], such as a collective: the engine only takes a slot, and the
+    /// owner completes the request with [`finish_other`](Self::finish_other).
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -120,12 +120,12 @@ impl Engine {
         Ok(request)
     }
 
-    /// Frees the slot of such a request, which has not been returned to the application.
+    /// Frees the slot of a request of kind [`RequestKind::Other`] that has not been returned to the application.
     pub fn give_up_other(&mut self, request: RequestId) {
         self.arena.give_back(request);
     }
 
-    /// As [`start_other`](Self::start_other), but persistent and inactive.
+    /// Makes a persistent request of kind [`RequestKind::Other`], inactive.
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -146,8 +146,8 @@ impl Engine {
         });
     }
 
-    /// Completes a request of kind [`RequestKind::Other`]; `status_of` is a complete receive whose status it takes
-    /// over.
+    /// Completes a request of kind [`RequestKind::Other`]. `status_of`: a complete request whose status this request
+    /// takes over.
     pub fn finish_other(&mut self, request: RequestId, status_of: Option<RequestId>) {
         if let Some(status_of) = status_of {
             let from = *self.arena.fields(status_of);
@@ -165,13 +165,13 @@ impl Engine {
         self.complete(request);
     }
 
-    /// Records for debuggers the datatype that the application named for a request, by its handle.
+    /// Records for debuggers the handle of the datatype that the application passed for a request.
     pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
         self.arena.slot(request).record_datatype(handle);
     }
 
-    /// Records for debuggers the collective of a request: its number plus 1, its root (or `ANY_PEER`) and the sequence
-    /// number of the call.
+    /// Records for debuggers the collective of a request: `number` is the collective's number plus 1, `root` its root
+    /// or `ANY_PEER`, `call` the sequence number of the call.
     pub fn record_collective(
         &mut self,
         request: RequestId,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data are sent at once, as an eager message's are,
-//! with a *mark* that names the send; the receiver returns the mark (MATCHED) when a receive has matched the message.
+//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data are sent at once like those of an eager
+//! message, with a *mark* that names the send. The receiver returns the mark (MATCHED) when a receive has matched the
+//! message.
 //!
-//! A mark is a small number that fits into the flags of a frame. Only so many sends can have one at a time; a further
-//! send is announced instead.
+//! A mark is a small number that fits into the flags of a frame. A limited number of sends can have marks at a time;
+//! further ones are announced instead.
 
 use queue_layout::{FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState};
 
@@ -13,20 +14,20 @@ use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 /// The sends that have marks.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// By mark less 1: the token of the send that had it last.
+    /// The token of the send that got each mark last, indexed by the mark minus 1.
     tokens: Vec<u32>,
-    /// The next mark to try, less 1.
+    /// The next mark to try, minus 1.
     next: usize,
 }
 
 impl Engine {
-    /// A mark for a synchronous send of `bytes` bytes that is being started; 0: it is to be announced.
+    /// A mark for a synchronous send of `bytes` bytes that is being started; 0: the send is to be announced.
     pub(crate) fn take_mark(&mut self, request: RequestId, bytes: u64) -> u64 {
         if bytes > self.config.eager_limit_bytes {
             return 0;
         }
         let place = self.marks.next;
-        // Also if that mark is in use: a send that waits long must not block all others.
+        // Advances even if this mark is in use: a send that waits long must not keep all others from getting marks.
         self.marks.next = (place + 1) % MAX_MARKS;
         match self.marks.tokens.get(place).copied() {
             Some(token) if self.marked(place, token).is_some() => return 0,
@@ -37,7 +38,7 @@ impl Engine {
         place as u64 + 1
     }
 
-    /// The send with this token, if it is in progress and has mark `place`.
+    /// The send with this token, if it is in progress and has the mark `place + 1`.
     fn marked(&self, place: usize, token: u32) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);
@@ -68,7 +69,7 @@ impl Engine {
     }
 }
 
-/// A send's mark, as the flags of a frame.
+/// A send's mark for the flags of a frame; 0: none.
 #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
 pub(crate) fn mark_in_flags(send: &RequestFields) -> u16 {
     mark_of(send) as u16
@@ -82,9 +83,9 @@ pub(crate) fn mark_of(send: &RequestFields) -> u64 {
     }
 }
 
-/// The scratch word of a synchronous send that holds its mark. The first three hold its remote key.
+/// Index of the scratch word of a synchronous send that holds its mark. The first three words hold its remote key.
 pub(crate) const MARK: usize = 3;
-/// The scratch word of a kept message that holds its mark, or 0.
+/// Index of the scratch word of a kept message that holds its mark; 0: none.
 pub(crate) const KEPT_MARK: usize = 2;
-/// Small synchronous sends with a mark at a time; more are announced.
+/// Number of marks.
 const MAX_MARKS: usize = 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completions of announced sends: those of messages read meanwhile go in one FIN.
+//! Completions of announced sends: messages that were read while a FIN waits in the outbox are added to that FIN.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -13,10 +13,10 @@ use engine::{
 
 const CONTEXT: ContextId = ContextId(4);
 const BYTES: u64 = 1 << 16;
-/// Most tokens of one FIN.
+/// Maximum number of tokens in one FIN.
 const MOST: usize = 1 + wire::MAX_FURTHER_TOKENS as usize;
 
-/// A sender, 0, and a receiver, 1.
+/// Two engines: rank 0 sends, rank 1 receives.
 struct Two {
     engines: [Engine; 2],
     sends: Vec<RequestId>,
@@ -24,7 +24,7 @@ struct Two {
 }
 
 impl Two {
-    /// `count` messages were announced, and are being read.
+    /// Two engines after `count` messages were announced; rank 1 is reading all of them.
     fn reading(count: usize) -> Self {
         let engine = || Engine::new(Config::default(), 2);
         let mut two = Self {
@@ -99,7 +99,7 @@ impl Two {
 }
 
 #[test]
-fn what_was_read_meanwhile_is_told_in_one_frame() {
+fn completed_reads_share_one_fin_frame() {
     for count in 1..=2 * MOST + 1 {
         let mut two = Two::reading(count);
         for read in two.reads.clone() {
@@ -116,9 +116,9 @@ fn what_was_read_meanwhile_is_told_in_one_frame() {
     }
 }
 
-/// A FIN that was posted does not change any more, and none is delayed to collect more tokens.
+/// A FIN that was posted does not change any more, and no FIN is delayed to collect more tokens.
 #[test]
-fn what_is_read_later_is_told_later() {
+fn a_later_read_gets_its_own_fin() {
     let mut two = Two::reading(3);
     for (number, read) in two.reads.clone().into_iter().enumerate() {
         two.engines[1].pulled(read);
@@ -131,7 +131,7 @@ fn what_is_read_later_is_told_later() {
 
 /// A message that is sent between two completions keeps its place between them.
 #[test]
-fn nothing_is_overtaken() {
+fn a_send_between_two_fins_keeps_its_place() {
     let mut two = Two::reading(3);
     let message = Send {
         peer: Peer(0),
@@ -155,16 +155,17 @@ fn nothing_is_overtaken() {
     assert!(!two.engines[0].is_complete(two.sends[0]));
 }
 
-/// A FIN with too few bytes, too many tokens, a wrong token among good ones, or a repeated one.
+/// Refused are a FIN with too few bytes, with too many tokens, with a wrong token among good ones, and with a repeated
+/// token.
 #[test]
-fn a_frame_that_lies_ends_nothing() {
+fn a_malformed_fin_completes_no_send() {
     let mut two = Two::reading(4);
     let tokens: Vec<u64> = two
         .sends
         .iter()
         .map(|send| u64::from(two.engines[0].arena().token(*send)))
         .collect();
-    let mut say = |flags, word, words: [u64; 6], bytes| {
+    let mut inject = |flags, word, words: [u64; 6], bytes| {
         let head = FrameHead {
             kind: wire::FIN,
             flags,
@@ -181,22 +182,22 @@ fn a_frame_that_lies_ends_nothing() {
     };
     let pair = |low: u64, high: u64| [low | high << 32, 0, 0, 0, 0, 0];
     let both = pair(tokens[1], tokens[2]);
-    assert_eq!(say(2, tokens[0], both, 0), (1, 0), "no body");
-    assert_eq!(say(0, tokens[0], both, 8), (2, 0), "a body");
-    assert_eq!(say(3, tokens[0], both, 8), (3, 0), "too short a body");
+    assert_eq!(inject(2, tokens[0], both, 0), (1, 0), "no body");
+    assert_eq!(inject(0, tokens[0], both, 8), (2, 0), "a body");
+    assert_eq!(inject(3, tokens[0], both, 8), (3, 0), "too short a body");
     assert_eq!(
-        say(13, tokens[0], both, 56),
+        inject(13, tokens[0], both, 56),
         (4, 0),
         "more than a frame has"
     );
-    assert_eq!(say(u16::MAX, tokens[0], both, 1 << 18), (5, 0));
+    assert_eq!(inject(u16::MAX, tokens[0], both, 1 << 18), (5, 0));
     let twice = pair(tokens[0], tokens[1]);
-    assert_eq!(say(2, tokens[0], twice, 8), (6, 0), "one of them twice");
+    assert_eq!(inject(2, tokens[0], twice, 8), (6, 0), "one of them twice");
     let wrong = pair(tokens[2] ^ 1, tokens[3]);
-    assert_eq!(say(2, tokens[2], wrong, 8), (7, 0), "one of them wrong");
-    assert_eq!(say(2, tokens[0], both, 8), (7, 3));
+    assert_eq!(inject(2, tokens[2], wrong, 8), (7, 0), "one of them wrong");
+    assert_eq!(inject(2, tokens[0], both, 8), (7, 3));
     assert_eq!(
-        say(1, tokens[3], pair(tokens[0], 0), 8),
+        inject(1, tokens[3], pair(tokens[0], 0), 8),
         (8, 3),
         "one of them has ended"
     );

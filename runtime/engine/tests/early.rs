@@ -132,7 +132,7 @@ impl Pair {
 }
 
 #[test]
-fn a_message_goes_in_frames_that_follow_each_other_at_once() {
+fn an_early_message_goes_in_consecutive_frames() {
     let mut pair = Pair::new(1000, 1000);
     let received = pair.receive(1);
     let sent = pair.send(1, true);
@@ -144,7 +144,7 @@ fn a_message_goes_in_frames_that_follow_each_other_at_once() {
 }
 
 #[test]
-fn a_receive_may_come_before_any_of_the_frames() {
+fn a_receive_may_be_posted_between_early_frames() {
     for frames in 0..=5 {
         let mut pair = Pair::new(1000, 1000);
         pair.send(1, true);
@@ -157,7 +157,7 @@ fn a_receive_may_come_before_any_of_the_frames() {
 }
 
 #[test]
-fn a_probed_message_can_be_received_while_it_still_comes() {
+fn a_probed_message_can_be_received_before_its_last_frame() {
     let mut pair = Pair::new(700, 700);
     pair.send(1, true);
     pair.step();
@@ -174,7 +174,7 @@ fn a_probed_message_can_be_received_while_it_still_comes() {
 }
 
 #[test]
-fn a_message_that_a_receive_has_is_no_longer_unexpected_while_its_rest_comes() {
+fn a_partly_arrived_message_leaves_the_unexpected_queue_when_matched() {
     let mut pair = Pair::new(1000, 1000);
     pair.send(1, true);
     (0..2).for_each(|_| assert!(pair.step()));
@@ -196,7 +196,7 @@ fn a_message_that_a_receive_has_is_no_longer_unexpected_while_its_rest_comes() {
 }
 
 #[test]
-fn what_a_receive_has_no_room_for_is_dropped() {
+fn an_early_message_is_truncated_to_its_receive() {
     for (frames, room) in [(0, 250), (0, 300), (0, 950), (2, 250), (2, 0), (5, 999)] {
         let mut pair = Pair::new(1000, room);
         pair.send(1, true);
@@ -211,7 +211,7 @@ fn what_a_receive_has_no_room_for_is_dropped() {
 }
 
 #[test]
-fn nothing_passes_between_the_frames_and_order_is_kept() {
+fn no_frame_interleaves_with_an_early_message() {
     let mut pair = Pair::new(700, 700);
     pair.send(1, true);
     pair.step();
@@ -231,7 +231,7 @@ fn nothing_passes_between_the_frames_and_order_is_kept() {
 }
 
 #[test]
-fn only_what_may_goes_early() {
+fn only_permitted_sizes_go_early() {
     let mut pair = Pair::new(700, 700);
     pair.send(1, false);
     pair.step();
@@ -245,7 +245,7 @@ fn only_what_may_goes_early() {
 }
 
 #[test]
-fn s3_9_each_start_of_a_persistent_send_says_whether_it_goes_early() {
+fn s3_9_each_start_of_a_persistent_send_chooses_early_or_not() {
     let mut pair = Pair::new(300, 300);
     let request = pair.sender.prepare_send(pair.described(1, false)).unwrap();
     for early in [true, false] {
@@ -274,10 +274,10 @@ fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6])
 }
 
 #[test]
-fn a_receive_that_waits_for_the_rest_takes_no_frames_of_other_protocols() {
+fn a_receive_of_an_early_message_rejects_other_frames() {
     let mut pair = Pair::new(1000, 1000);
     let word = wire::eager(CONTEXT, 1).word;
-    // Slots with the scratch words of a stream, whatever uses them next.
+    // Leaves the scratch words of a stream in several slots, so that whatever uses them next finds stale words.
     let streamed: Vec<_> = (0..4).map(|_| pair.receive(1)).collect();
     for request in streamed {
         let engine = &mut pair.receiver;
@@ -311,7 +311,7 @@ fn a_receive_that_waits_for_the_rest_takes_no_frames_of_other_protocols() {
 }
 
 #[test]
-fn what_a_rank_takes_does_not_depend_on_what_it_sends() {
+fn a_rank_that_sends_nothing_early_receives_early_messages() {
     for posted in [true, false] {
         let mut pair = Pair::new(1000, 1000);
         let config = Config {

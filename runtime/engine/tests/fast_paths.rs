@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast paths make no decisions of their own: an engine that tries them first and one that never does match the
-//! same messages in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
-//! freed and too short ones between them, and probes.
+//! The fast paths make no decisions of their own. An engine that tries them first and an engine that never does match
+//! the same messages in the same order (promise E1). The programs mix receives with and without wildcards, persistent,
+//! cancelled, freed and too short ones, and probes.
 
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
@@ -30,7 +30,7 @@ impl Random {
 /// The outcome of a receive: its buffer, the message's number, whether it was too long, its tag and its bytes.
 type Got = (u64, u64, bool, i32, u64);
 
-/// Instead of a message's number: the receive was cancelled.
+/// In place of a message's number: the receive was cancelled.
 const CANCELLED: u64 = u64::MAX;
 
 /// One engine, and the outcomes of its receives.
@@ -42,7 +42,7 @@ struct Side {
     /// Number of the message in each buffer.
     memory: Vec<Option<u64>>,
     got: Vec<Got>,
-    /// How often each fast path was taken while other receives were posted: post, arrive for, arrive.
+    /// How often each fast path was taken while other receives were posted: `post_first`, `arrive_for`, `arrive_first`.
     taken_in_company: [u32; 3],
 }
 
@@ -182,7 +182,7 @@ impl Side {
         Some((found.peer, found.tag, found.bytes))
     }
 
-    /// Collects everything that is complete, by either path.
+    /// Collects everything that is complete, on the fast path or the general one.
     fn collect(&mut self) {
         for (token, buffer) in std::mem::take(&mut self.open) {
             match self.collect_one(token) {
@@ -220,7 +220,7 @@ impl Side {
     }
 }
 
-/// One operation of a random program, made on both sides.
+/// Makes one operation of a random program on both sides.
 fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     let context = ContextId(CONTEXT.0 + u32::from(random.below(6) == 0));
     let peer = random.below(u64::from(PEERS)) as u32;
@@ -239,7 +239,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
         persistent: random.below(10) == 0,
         ..message
     };
-    // One of the last receives.
+    // Chooses one of the last receives.
     let recent = (fast.memory.len() as u64).wrapping_sub(1 + random.below(6));
     match random.below(24) {
         0 | 1 => assert_eq!(fast.probe(parameters), ordinary.probe(parameters)),
@@ -268,7 +268,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
 }
 
 #[test]
-fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
+fn s3_5_the_fast_paths_match_like_the_general_ones() {
     let mut taken = [0; 3];
     for seed in 0..1200 {
         let mut random = Random(seed);
@@ -322,7 +322,7 @@ fn turn_watch(engine: &mut Engine, watch: &mut Option<usize>, context: ContextId
 }
 
 #[test]
-fn posted_receives_are_counted_whatever_posts_and_takes_them() {
+fn posted_receives_are_counted_on_every_path() {
     let (mut taken, mut compared) = ([0; 3], 0);
     for seed in 0..400 {
         let mut random = Random(seed);
@@ -352,7 +352,7 @@ fn posted_receives_are_counted_whatever_posts_and_takes_them() {
             *sum += one;
         }
     }
-    // The fast paths are taken again after the last observer has gone.
+    // The fast paths are taken again after the last observer has stopped.
     assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
     assert!(compared > 1000, "{compared}");
 }
@@ -372,7 +372,7 @@ fn word_in(context: u32) -> u64 {
 }
 
 #[test]
-fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
+fn s3_5_an_earlier_any_source_receive_matches_before_a_later_one() {
     let mut engine = Engine::new(Config::default(), PEERS);
     let first = engine
         .post_first(CONTEXT, Peer(1), 7, (BYTES, 0), 100)
@@ -390,7 +390,7 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     let later = engine.arena().token(later);
     assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
     assert_eq!(engine.arrive_for(first, Peer(1), word, BYTES), Some(100));
-    // Now the one from any source is the earliest.
+    // Now the receive from any source is the earliest.
     assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
     assert_eq!(engine.arrive_first(Peer(1), word, BYTES), None);
     let message = ArrivedFrame {
@@ -403,7 +403,8 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     assert!(matches!(taken, Some(Output::Deliver { request, .. }) if request == wild));
 }
 
-/// More slots than at first bring more bins: every receive must be found in its new one, by every path.
+/// When the slots no longer fit the first chunk, the number of bins grows. Every path must find each receive in its new
+/// bin.
 #[test]
 fn receives_are_found_after_the_bins_have_grown() {
     const RECEIVES: u32 = 3000;
@@ -411,7 +412,7 @@ fn receives_are_found_after_the_bins_have_grown() {
     let mut tokens = Vec::new();
     for number in 0..RECEIVES {
         let (context, buffer) = (number / 3, u64::from(number));
-        // The fast path until no slot is free, which the general path then gets.
+        // Uses the fast path while a slot is free; otherwise the general path, which allocates slots.
         let short = engine.post_first(ContextId(context), Peer(2), 7, (BYTES, 0), buffer);
         tokens.push(short.unwrap_or_else(|| {
             let wanted = receive_of(Some(2), context, buffer);
@@ -438,7 +439,7 @@ fn receives_are_found_after_the_bins_have_grown() {
 }
 
 #[test]
-fn an_old_token_takes_nothing_that_its_slot_waits_for_now() {
+fn a_stale_token_does_not_match_the_reused_slot() {
     let mut engine = Engine::new(Config::default(), PEERS);
     let word = word_in(CONTEXT.0);
     let old = engine

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promises E2 and E3: a receiver that waits for one message gets it during a flood of others, within its budget.
+//! Promises E2 and E3: a receiver that waits for one message gets this message during a flood of others, and keeps
+//! within its budget.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -15,10 +16,10 @@ use engine::{Config, ContextId, Peer, Receive, RequestId, Send, wire};
 const CONTEXT: ContextId = ContextId(4);
 const BUDGET: u64 = 200_000;
 const EAGER: u64 = 1000;
-/// Frames in flight to the receiver before its THROTTLE can arrive.
+/// Maximum number of frames in flight to the receiver before its THROTTLE can arrive.
 const ROOM: usize = 64;
 
-/// Upper bound of the memory of a message beside its body.
+/// Upper bound of the memory of a message without its body.
 const MAX_OVERHEAD_BYTES: u64 = 400;
 
 fn world(ranks: u32, reads: Reads) -> World {
@@ -31,7 +32,7 @@ fn world(ranks: u32, reads: Reads) -> World {
     World::new(ranks, config, ROOM, reads, 7)
 }
 
-/// A standard send as the owner makes it: posted at once if possible, else with a request.
+/// A standard send as the owner makes it: posted at once if possible, otherwise with a request, which is returned.
 fn send(world: &mut World, from: u32, tag: i32, bytes: u64) -> Option<RequestId> {
     let body = pattern(tag as usize, bytes);
     if bytes <= EAGER && world.engines[from as usize].is_clear(Peer(0)) {
@@ -75,7 +76,7 @@ fn receive(world: &mut World, peer: Option<u32>, tag: Option<i32>, bytes: u64) -
     request
 }
 
-/// Upper bound of the memory that the receiver's engine keeps.
+/// Bytes of the unexpected messages that the receiver's engine keeps, with 128 bytes for each message.
 fn memory_of(world: &World) -> u64 {
     let engine = &world.engines[0];
     let arena = engine.arena();
@@ -86,7 +87,8 @@ fn memory_of(world: &World) -> u64 {
     kept.map(|id| arena.fields(id).bytes + 128).sum()
 }
 
-/// `senders` ranks send `count` messages of tag 1 each and then one of tag 2; rank 0 waits for the last ones.
+/// Each of `senders` ranks sends `count` messages of tag 1 and then one of tag 2. Rank 0 waits for the messages of tag
+/// 2.
 fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
     let mut world = world(senders + 1, reads);
     let wanted: Vec<_> = (1..=senders)
@@ -98,7 +100,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
         for from in 1..=senders {
             open.extend(send(&mut world, from, 1, bytes).map(|request| (from, request)));
         }
-        // The receiver polls; the senders do when their wires are full.
+        // The receiver polls, and the senders make progress, once in a wire's length of messages.
         if turn % ROOM == 0 {
             most = most.max(memory_of(&world));
             for _ in 0..2 * ROOM * senders as usize {
@@ -147,33 +149,33 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
 }
 
 #[test]
-fn the_awaited_message_comes_through_a_flood_of_small_ones() {
+fn an_awaited_message_arrives_through_a_flood_of_small_ones() {
     flood(1, 20_000, 8, Reads::Work);
 }
 
 #[test]
-fn the_awaited_message_comes_through_a_flood_of_empty_ones() {
+fn an_awaited_message_arrives_through_a_flood_of_empty_ones() {
     flood(1, 20_000, 0, Reads::Work);
 }
 
 #[test]
-fn the_awaited_message_comes_through_a_flood_of_the_largest_eager_ones() {
+fn an_awaited_message_arrives_through_a_flood_of_large_eager_ones() {
     flood(1, 3000, EAGER, Reads::Never);
 }
 
 #[test]
-fn the_awaited_message_comes_through_a_flood_of_announced_ones() {
+fn an_awaited_message_arrives_through_a_flood_of_announced_ones() {
     flood(1, 500, 3000, Reads::Sometimes);
 }
 
 #[test]
-fn the_awaited_messages_come_through_floods_of_several_senders() {
+fn awaited_messages_arrive_through_floods_of_several_senders() {
     flood(4, 3000, 100, Reads::Sometimes);
 }
 
 /// Senders are throttled while unexpected messages fill half of all slots, even if the budget is not reached.
 #[test]
-fn slots_do_not_run_out_before_the_budget() {
+fn senders_are_throttled_before_request_slots_run_out() {
     let config = Config {
         unexpected_budget_bytes: u64::MAX >> 1,
         ..Config::default()
@@ -185,7 +187,10 @@ fn slots_do_not_run_out_before_the_budget() {
     world.deliver_all(0);
     world.events.clear();
     world.settle();
-    assert!(!world.engines[1].is_clear(Peer(0)), "nobody braked");
+    assert!(
+        !world.engines[1].is_clear(Peer(0)),
+        "the sender was not throttled"
+    );
     assert_eq!(world.engines[0].counters().refused, 0);
     for _ in 0..=(1 << 17) {
         let request = receive(&mut world, None, None, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise E4: whatever frames a peer forges, nothing panics, nothing leaves a request's bounds, refused frames change
-//! nothing, and messages between others are not affected.
+//! Promise E4: whatever frames a peer forges, the engine does not panic, no output exceeds the bounds of a request,
+//! refused frames change nothing, and messages between other ranks are not affected.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -26,10 +26,11 @@ const CONTEXTS: [u32; 2] = [4, 9];
 struct Scene {
     world: World,
     random: Random,
-    /// Receives from the friend, with the messages that they must get, and the friend's receives.
+    /// The victim's receives from the friend, and the friend's from the victim: rank, request, and the message that the
+    /// receive must get.
     awaited: Vec<(u32, RequestId, usize)>,
     messages: usize,
-    /// Tokens that were valid once.
+    /// Tokens that are no longer valid.
     old_tokens: Vec<u32>,
     /// Tokens of receives that wait for the attacker's stream.
     streams: Vec<u32>,
@@ -69,12 +70,12 @@ impl Scene {
         self.world.events.clear();
     }
 
-    /// One regular message; its receive has no wildcard and is posted before or after it.
+    /// Starts one regular message and its receive, in either order. The receive has no wildcard.
     fn exchange_message(&mut self, from: u32, to: u32) {
         let bytes = self.random.pick(&[0, 8, 64, 500, 3000]);
         let number = self.messages;
         self.messages += 1;
-        // One tag per message, so that this test does not depend on order among them.
+        // Each message has its own tag, so that the test does not depend on the order of messages.
         let tag = number as i32;
         if self.random.below(2) == 0 {
             self.send(from, to, tag, number, bytes);
@@ -165,7 +166,7 @@ impl Scene {
         self.collect_some();
     }
 
-    /// Takes the victim's frames to the attacker, and answers none of them.
+    /// Takes the victim's frames to the attacker out of the outbox, and answers none of them.
     fn drain_towards_attacker(&mut self) {
         let engine = &mut self.world.engines[VICTIM as usize];
         while engine.next_frame(Peer(ATTACKER)).is_some() {
@@ -211,7 +212,7 @@ impl Scene {
         self.drain_towards_attacker();
     }
 
-    /// All slots of the victim without links, and whether each involves the friend alone.
+    /// All slots of the victim without their links, and for each whether its peer is the friend.
     fn see(&self) -> Vec<(String, bool)> {
         let arena = self.world.engines[VICTIM as usize].arena();
         arena
@@ -224,7 +225,7 @@ impl Scene {
             .collect()
     }
 
-    /// Any frame: all kinds, envelopes and tokens that are valid, were valid, or never will be.
+    /// A random frame. Its kind, envelope and tokens may be valid, formerly valid, or never valid.
     fn make_up(&mut self) -> ArrivedFrame {
         let kind = match self.random.below(14) {
             0 => self.random.next() as u8,
@@ -282,7 +283,7 @@ impl Scene {
         }
     }
 
-    /// Carries out the output for a frame of the attacker, and checks its bounds.
+    /// Carries out the output for a frame of the attacker, and checks that the output is within bounds.
     fn take(&mut self, arrival: &ArrivedFrame, output: Option<Output>) {
         let engine = &mut self.world.engines[VICTIM as usize];
         match output {
@@ -347,7 +348,7 @@ impl Scene {
         }
     }
 
-    /// Checks that the two friends have each other's messages, whatever the attacker did.
+    /// Checks that victim and friend have received each other's messages, whatever the attacker did.
     fn end(&mut self) {
         self.drain_towards_attacker();
         self.world.settle();
@@ -364,7 +365,7 @@ impl Scene {
 }
 
 #[test]
-fn made_up_frames_harm_nobody_and_reach_nothing() {
+fn forged_frames_leave_other_messages_intact() {
     for_seeds(150, |seed| {
         let mut scene = Scene::new(seed);
         for _ in 0..300 {
@@ -376,7 +377,7 @@ fn made_up_frames_harm_nobody_and_reach_nothing() {
 
 /// Frames of a peer that does not exist are refused before anything else.
 #[test]
-fn a_sender_that_does_not_exist_is_refused() {
+fn frames_of_a_nonexistent_peer_are_refused() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
     for kind in 0..=u8::MAX {
         let arrival = ArrivedFrame {
@@ -401,10 +402,10 @@ fn a_sender_that_does_not_exist_is_refused() {
     );
 }
 
-/// Replies that a peer may not send: a cancel that was not requested, or a request for more bytes than a count can
-/// hold.
+/// Frames that a peer must not send: the answer to a cancel that was not requested, a request for more bytes than the
+/// message has, a token of another use of the slot, and a message of more bytes than a count can hold.
 #[test]
-fn answers_that_nobody_asked_for_are_refused() {
+fn unsolicited_replies_are_refused() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
     let buffer = world.lend(vec![0; 9000]);
     let send = Send {
@@ -449,9 +450,9 @@ fn answers_that_nobody_asked_for_are_refused() {
     assert_eq!(engine.probe(ContextId(4), None, None), None);
 }
 
-/// A negative tag would match a receive of any tag, or an internal one.
+/// A forged negative tag could match a receive of any tag, or an internal receive.
 #[test]
-fn a_negative_tag_meets_no_receive() {
+fn a_forged_negative_tag_matches_no_receive() {
     for tag in [-1, -2, i32::MIN] {
         let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
         let wanted = Receive {
@@ -479,9 +480,9 @@ fn a_negative_tag_meets_no_receive() {
     }
 }
 
-/// Each such frame is answered: for a peer that never takes the answers the victim must not queue them without limit.
+/// A CANCEL is answered. If a peer never takes the answers, the victim must not queue them without limit.
 #[test]
-fn answers_that_nobody_takes_do_not_pile_up() {
+fn unread_cancel_replies_are_bounded() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
     let engine = &mut world.engines[0];
     let cancel = ArrivedFrame {
@@ -494,7 +495,7 @@ fn answers_that_nobody_takes_do_not_pile_up() {
         bytes: 8,
         words: [4, 0, 0, 0, 0, 0],
     };
-    // More than the open sends of a peer, and so its requests to cancel.
+    // A peer cannot have this many open sends, and so cannot request this many cancels.
     for _ in 0..1 << 21 {
         engine.arrive(cancel);
     }

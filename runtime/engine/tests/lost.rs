@@ -76,7 +76,7 @@ fn answer(engine: &mut Engine, kind: u8, send: RequestId, words: &[u64]) {
     assert_eq!(arrive(engine, kind, word, words), None);
 }
 
-/// The key of the send is released, and no other.
+/// Checks that the key of the send is released, and no other key.
 fn assert_returned(engine: &mut Engine) {
     assert_eq!(engine.take_back(), Some((PEER, KEY)));
     assert_eq!(engine.take_back(), None);
@@ -96,7 +96,7 @@ fn failure(engine: &Engine, request: RequestId) -> Option<u8> {
 const LOST: Option<u8> = Some(RequestFailure::Lost as u8);
 
 #[test]
-fn a_key_comes_back_when_the_data_were_read() {
+fn a_key_is_returned_when_the_data_was_read() {
     let mut engine = engine();
     let request = start_lent(&mut engine);
     assert_eq!(post_all(&mut engine), [wire::RTS]);
@@ -109,7 +109,7 @@ fn a_key_comes_back_when_the_data_were_read() {
 }
 
 #[test]
-fn a_key_comes_back_when_the_data_were_streamed() {
+fn a_key_is_returned_when_the_data_was_streamed() {
     let mut engine = engine();
     let request = start_lent(&mut engine);
     post_all(&mut engine);
@@ -120,7 +120,7 @@ fn a_key_comes_back_when_the_data_were_streamed() {
 }
 
 #[test]
-fn a_key_comes_back_when_the_send_is_cancelled() {
+fn a_key_is_returned_when_the_send_is_cancelled() {
     let mut engine = engine();
     let request = start_lent(&mut engine);
     engine.cancel(request);
@@ -146,7 +146,7 @@ fn a_key_comes_back_when_the_send_is_cancelled() {
 }
 
 #[test]
-fn a_key_comes_back_from_a_request_that_was_freed() {
+fn a_key_is_returned_by_a_freed_request() {
     let mut engine = engine();
     let request = start_lent(&mut engine);
     post_all(&mut engine);
@@ -208,7 +208,7 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
 }
 
 #[test]
-fn what_is_started_with_a_lost_peer_fails_at_the_next_look() {
+fn operations_started_with_a_lost_peer_fail_at_the_next_check() {
     let mut engine = engine();
     engine.lose(PEER, |_, _| false);
     assert!(!engine.is_clear(PEER) && !engine.is_all_clear());
@@ -224,7 +224,7 @@ fn what_is_started_with_a_lost_peer_fails_at_the_next_look() {
 }
 
 #[test]
-fn a_cancelled_send_that_has_not_left_is_no_failure() {
+fn an_unsent_cancelled_send_to_a_lost_peer_succeeds() {
     let mut engine = engine();
     let request = engine.start_send(large()).unwrap();
     engine.cancel(request);
@@ -233,13 +233,13 @@ fn a_cancelled_send_that_has_not_left_is_no_failure() {
     assert_eq!(engine.live_counters().lost.get(), 0);
 }
 
-/// The word of an announcement or first frame.
+/// The word in the head of an RTS or FIRST frame.
 fn envelope() -> u64 {
     wire::eager(CONTEXT, 5).word
 }
 
 #[test]
-fn what_the_transport_reads_ends_with_the_read_and_a_stream_at_once() {
+fn losing_a_peer_fails_streams_at_once_and_reads_at_their_end() {
     let mut engine = engine();
     let mut matched = || {
         let request = engine.start_receive(receive(Some(PEER)), false).unwrap().0;
@@ -258,7 +258,7 @@ fn what_the_transport_reads_ends_with_the_read_and_a_stream_at_once() {
 }
 
 #[test]
-fn a_receive_that_waits_for_the_rest_of_an_early_message_fails() {
+fn losing_a_peer_fails_a_partly_received_message() {
     let mut engine = engine();
     let request = engine.start_receive(receive(Some(PEER)), false).unwrap().0;
     arrive(&mut engine, wire::FIRST, envelope(), &[400]);
@@ -267,7 +267,7 @@ fn a_receive_that_waits_for_the_rest_of_an_early_message_fails() {
 }
 
 #[test]
-fn a_receive_that_has_met_a_part_of_a_kept_message_fails_and_the_part_goes() {
+fn losing_a_peer_drops_a_matched_partial_message() {
     let mut engine = engine();
     arrive(&mut engine, wire::FIRST, envelope(), &[400]);
     assert!(engine.counters().kept_bytes >= 400);
@@ -281,7 +281,7 @@ fn a_receive_that_has_met_a_part_of_a_kept_message_fails_and_the_part_goes() {
 }
 
 #[test]
-fn a_part_of_a_message_that_nobody_has_asked_for_fails_the_receive_that_does() {
+fn losing_a_peer_fails_later_receives_of_a_partial_message() {
     for claimed in [false, true] {
         let mut engine = engine();
         arrive(&mut engine, wire::FIRST, envelope(), &[400]);
@@ -320,7 +320,7 @@ fn a_whole_message_of_a_lost_peer_is_still_received() {
 }
 
 #[test]
-fn a_lost_peer_that_is_none_changes_nothing() {
+fn losing_a_nonexistent_peer_changes_nothing() {
     let mut engine = engine();
     let request = engine.start_send(large()).unwrap();
     engine.lose(Peer(3), |_, _| true);

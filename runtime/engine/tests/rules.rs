@@ -92,7 +92,7 @@ fn content(world: &mut World, rank: u32, request: RequestId) -> Vec<u8> {
 }
 
 #[test]
-fn s3_2_4_a_message_that_is_too_long_is_cut_and_says_so() {
+fn s3_2_4_a_message_that_is_too_long_is_truncated_with_an_error() {
     for reads in [Reads::Work, Reads::Never] {
         for (bytes, room) in [(50, 20), (1, 0), (5000, 4000), (5000, 50), (5000, 0)] {
             for early in [false, true] {
@@ -122,7 +122,7 @@ fn s3_2_4_a_message_that_is_too_long_is_cut_and_says_so() {
 }
 
 #[test]
-fn s3_2_2_empty_messages_are_messages() {
+fn s3_2_2_empty_messages_match_and_complete() {
     for synchronous in [false, true] {
         for early in [false, true] {
             let mut world = world(Reads::Work);
@@ -144,11 +144,11 @@ fn s3_2_2_empty_messages_are_messages() {
 }
 
 #[test]
-fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
+fn s3_4_a_synchronous_send_completes_only_after_its_match() {
     for bytes in [0, 8, 5000] {
         let mut world = world(Reads::Sometimes);
         let sent = send(&mut world, 0, 1, 1, bytes, true);
-        // Neither another tag nor another context nor a probe is a match.
+        // A receive of another tag and a probe do not match the message.
         receive(&mut world, 1, None, Some(2), 5000);
         world.settle();
         assert!(world.engines[1].probe(CONTEXT, None, None).is_some());
@@ -160,7 +160,7 @@ fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
     }
 }
 
-/// The frames that one rank has posted, by kind, and how many of them had flags.
+/// Number of frames of one kind that a rank has posted, and how many of these had flags.
 fn posted(world: &mut World, from: u32, kind: u8) -> (usize, usize) {
     let is_it = |events: &&WireEvent| matches!(events, WireEvent::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
     let found: Vec<_> = world.events.iter().filter(is_it).collect();
@@ -169,7 +169,7 @@ fn posted(world: &mut World, from: u32, kind: u8) -> (usize, usize) {
 }
 
 #[test]
-fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once() {
+fn s3_4_at_most_256_small_synchronous_sends_go_eagerly() {
     const MANY: usize = 300;
     const MARKS: usize = 256;
     let mut world = world(Reads::Work);
@@ -181,7 +181,7 @@ fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once(
         world.settle();
         assert_eq!(posted(&mut world, 0, wire::EAGER), (MARKS, MARKS));
         assert_eq!(posted(&mut world, 0, wire::RTS).0, MANY - MARKS);
-        // In reverse, so that answers come in another order than marks were assigned.
+        // In reverse, so that the answers come in another order than that in which marks were assigned.
         for tag in (0..MANY).rev() {
             assert!(!is_complete(&world, 0, sent[tag]), "round {round}");
             let request = receive(&mut world, 1, Some(0), Some(tag as i32), 60);
@@ -196,7 +196,7 @@ fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once(
 }
 
 #[test]
-fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
+fn s3_4_an_unmatched_synchronous_send_does_not_block_later_ones() {
     let mut world = world(Reads::Work);
     send(&mut world, 0, 1, 1, 8, true);
     world.settle();
@@ -209,12 +209,12 @@ fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
         world.engines[1].collect(request);
         world.engines[0].collect(sent);
     }
-    // Each time one of them found a mark that is in use.
+    // Marks are tried in turn, so two of the 600 sends came to the mark that the waiting send has.
     assert_eq!(posted(&mut world, 0, wire::RTS).0, 2);
 }
 
 #[test]
-fn s3_9_a_synchronous_start_can_be_cancelled_though_the_cancel_of_the_last_came_too_late() {
+fn s3_9_a_synchronous_start_can_be_cancelled_after_an_earlier_late_cancel() {
     let mut world = world(Reads::Work);
     let buffer = world.lend(pattern(1, 8));
     let described = described(1, 1, 8, buffer, true);
@@ -226,7 +226,7 @@ fn s3_9_a_synchronous_start_can_be_cancelled_though_the_cancel_of_the_last_came_
     };
     receive(&mut world, 1, Some(0), Some(1), 8);
     start(&mut world);
-    // It was matched, and the answer is in flight.
+    // The message was matched, and the answer is in flight.
     world.engines[0].cancel(request);
     world.drain(0);
     world.deliver_all(1);
@@ -246,27 +246,27 @@ fn s3_9_a_synchronous_start_can_be_cancelled_though_the_cancel_of_the_last_came_
 }
 
 #[test]
-fn s3_8_4_a_small_synchronous_send_is_taken_back_where_no_receive_has_met_it() {
+fn s3_8_4_an_unmatched_small_synchronous_send_is_cancelled() {
     let mut world = world(Reads::Work);
-    let (kept, met) = (
+    let (kept, matched) = (
         send(&mut world, 0, 1, 1, 60, true),
         send(&mut world, 0, 1, 2, 60, true),
     );
     world.settle();
     receive(&mut world, 1, Some(0), Some(2), 60);
-    for request in [kept, met] {
+    for request in [kept, matched] {
         world.engines[0].cancel(request);
     }
     world.settle();
     let was_cancelled = |request| fields(&world, 0, request).flags & FLAG_CANCELLED != 0;
-    assert_eq!((was_cancelled(kept), was_cancelled(met)), (true, false));
-    assert!(is_complete(&world, 0, kept) && is_complete(&world, 0, met));
+    assert_eq!((was_cancelled(kept), was_cancelled(matched)), (true, false));
+    assert!(is_complete(&world, 0, kept) && is_complete(&world, 0, matched));
     let counters = world.engines[1].counters();
     assert_eq!((counters.unexpected_length, counters.kept_bytes), (0, 0));
 }
 
 #[test]
-fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
+fn s3_5_wildcard_and_named_receives_match_in_posting_order() {
     let mut world = world(Reads::Work);
     let order = [None, Some(0), None, Some(0), Some(0), None];
     let posted = order.map(|peer| receive(&mut world, 1, peer, None, 8));
@@ -285,7 +285,7 @@ fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
 /// Peers that share a bin of the matching table are distinguished, before and after it grows.
 // tidy: long (one table, before and after it grows)
 #[test]
-fn s3_5_a_source_is_never_taken_for_another() {
+fn s3_5_messages_of_many_sources_are_not_confused() {
     const PEERS: u32 = 300;
     for rounds in [1, 4] {
         let mut engine = Engine::new(Config::default(), PEERS);
@@ -330,7 +330,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
             assert_eq!(engine.probe(CONTEXT, Some(Peer(peer)), None), None);
         }
         assert_eq!(engine.arena().live(), 0);
-        // In reverse: receives first.
+        // The other way round: receives first.
         for peer in 0..PEERS {
             let wanted = Receive {
                 context: CONTEXT,
@@ -350,7 +350,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
 }
 
 #[test]
-fn s3_8_2_a_claimed_message_belongs_to_its_claimer() {
+fn s3_8_2_a_matched_probe_reserves_its_message() {
     for bytes in [8, 5000] {
         let mut world = world(Reads::Work);
         let sent = send(&mut world, 0, 1, 1, bytes, false);
@@ -360,7 +360,7 @@ fn s3_8_2_a_claimed_message_belongs_to_its_claimer() {
         let other = receive(&mut world, 1, None, None, 5000);
         assert!(!is_complete(&world, 1, other));
         assert_eq!(world.engines[1].probe(CONTEXT, None, None), None);
-        // Its sender cannot cancel it any more.
+        // The sender cannot cancel a claimed message any more.
         world.engines[0].cancel(sent);
         world.settle();
         let buffer = world.lend(vec![0; 5000]);
@@ -378,16 +378,16 @@ fn s3_8_2_a_claimed_message_belongs_to_its_claimer() {
 }
 
 #[test]
-fn s3_8_4_a_cancelled_send_is_sent_or_not_and_never_both() {
+fn s3_8_4_a_cancelled_send_is_either_cancelled_or_received() {
     let mut world = world(Reads::Work);
-    // Before it is on the wire.
+    // Cancelled before the message is on the wire.
     let first = send(&mut world, 0, 1, 1, 8, false);
     world.engines[0].cancel(first);
-    // After it was announced, and not matched.
+    // Cancelled after the message was announced, but not matched.
     let second = send(&mut world, 0, 1, 2, 5000, false);
     world.settle();
     world.engines[0].cancel(second);
-    // After it was matched.
+    // Cancelled after the message was matched.
     let third = send(&mut world, 0, 1, 3, 5000, false);
     let got = receive(&mut world, 1, None, Some(3), 5000);
     world.settle();
@@ -405,7 +405,7 @@ fn s3_8_4_a_cancelled_send_is_sent_or_not_and_never_both() {
 }
 
 #[test]
-fn s3_8_4_a_cancel_is_open_until_it_worked_or_came_too_late() {
+fn s3_8_4_a_cancel_is_pending_until_it_is_answered() {
     let mut world = world(Reads::Work);
     for taken in [false, true] {
         let request = send(&mut world, 0, 1, 1, 5000, false);
@@ -424,12 +424,12 @@ fn s3_8_4_a_cancel_is_open_until_it_worked_or_came_too_late() {
 }
 
 #[test]
-fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_late() {
+fn s3_9_a_persistent_send_can_be_cancelled_after_an_earlier_late_cancel() {
     let mut world = world(Reads::Work);
     let buffer = world.lend(pattern(1, 5000));
     let described = described(1, 1, 5000, buffer, false);
     let request = world.engines[0].prepare_send(described).unwrap();
-    // Announced, matched at the other side, and the cancel crosses the answer.
+    // The send is announced and matched, and the CANCEL crosses the FIN.
     world.engines[0].restart_send(request, described.key, false);
     receive(&mut world, 1, None, None, 5000);
     world.drain(0);
@@ -439,7 +439,7 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
     assert_eq!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
     world.engines[0].collect(request);
     assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
-    // Announced again, and no receive is posted: this time the cancel works.
+    // The send is announced again, and no receive is posted. This time the cancel works.
     world.engines[0].restart_send(request, described.key, false);
     world.settle();
     world.engines[0].cancel(request);
@@ -450,7 +450,7 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
 }
 
 #[test]
-fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
+fn s3_9_a_persistent_send_that_completed_at_once_can_restart() {
     let mut world = world(Reads::Work);
     let buffer = world.lend(pattern(1, 5000));
     let described = described(1, 1, 5000, buffer, false);
@@ -462,7 +462,7 @@ fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
         world.engines[0].collect(request);
         assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
     }
-    // The answer to the cancel of one start does not affect the next.
+    // The cancel of one start does not affect the next start.
     world.engines[0].restart_send(request, described.key, false);
     world.engines[0].cancel(request);
     world.settle();
@@ -473,7 +473,7 @@ fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
 }
 
 #[test]
-fn s3_7_3_a_freed_request_ends_by_itself() {
+fn s3_7_3_a_freed_request_completes_and_releases_its_slot() {
     for reads in [Reads::Work, Reads::Never] {
         for bytes in [0, 8, 5000] {
             let mut world = world(reads);
@@ -491,7 +491,7 @@ fn s3_7_3_a_freed_request_ends_by_itself() {
 }
 
 #[test]
-fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
+fn a_failed_transfer_completes_both_sides_with_a_receive_error() {
     let mut world = world(Reads::Work);
     let sent = send(&mut world, 0, 1, 1, 5000, false);
     world.drain(0);
@@ -516,7 +516,7 @@ fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
 }
 
 #[test]
-fn a_handle_of_an_earlier_use_names_nothing() {
+fn a_stale_token_of_a_reused_slot_finds_nothing() {
     let mut world = world(Reads::Work);
     let first = receive(&mut world, 1, None, Some(1), 8);
     let stale = world.engines[1].arena().token(first);
@@ -532,7 +532,7 @@ fn a_handle_of_an_earlier_use_names_nothing() {
 }
 
 #[test]
-fn no_slot_left_is_an_answer_and_loses_nothing() {
+fn running_out_of_slots_is_an_error_without_message_loss() {
     let mut world = world(Reads::Work);
     send(&mut world, 0, 1, 7, 8, false);
     world.settle();

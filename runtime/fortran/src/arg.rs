@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The arguments of a Fortran call, and their conversion to C.
+//! Types of the arguments of a Fortran call, and their conversion to C.
 //!
-//! | in Fortran | here | in C |
-//! |---|---|---|
-//! | a choice buffer | [`ChoiceBuffer`] | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
-//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)` | [`InAddress`] | its value; of an array, its address |
-//! | the same, `INTENT(OUT)` | [`OutAddress`] | its address |
-//! | a handle | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandle`], in a local variable if C writes it |
-//! | an array of handles | the same | [`CHandleArray`], read before the call and written back after it |
-//! | a status, an array of them | [`FortranStatus`], [`Statuses`] | the address, or null for `MPI_STATUS_IGNORE` |
-//! | weights, error codes | [`FortranWeights`], [`Errcodes`] | the address, or the constant |
-//! | a procedure | [`UserProcedure`] | the same: see there |
-//! | `IERROR` | [`Ierror`] | the returned code |
+//! | in Fortran                                               | here                                               | in C |
+//! |----------------------------------------------------------|----------------------------------------------------|-----|
+//! | a choice buffer                                          | [`ChoiceBuffer`]                                   | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
+//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)`  | [`InAddress`]                                      | its value; of an array, its address |
+//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(OUT)` | [`OutAddress`]                                     | its address |
+//! | a handle                                                 | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandle`], in a local variable if C writes it |
+//! | an array of handles                                      | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandleArray`], read before the call and written back after it |
+//! | a status, an array of them                               | [`FortranStatus`], [`Statuses`]                    | the address, or null for `MPI_STATUS_IGNORE` |
+//! | weights, error codes                                     | [`FortranWeights`], [`Errcodes`]                   | the address, or the constant |
+//! | a procedure                                              | [`UserProcedure`]                                  | the procedure itself: see [`UserProcedure`] |
+//! | `IERROR`                                                 | [`Ierror`]                                         | the returned code |
 //!
 //! Text is in [`crate::text`].
 //!
 //! # Safety
-//! The types of this file represent rule F (`lib.rs`): only a call from Fortran makes an [`InAddress`] or an [`OutAddress`], whose
-//! pointer is then valid as they specify. References made from them do not outlive the function that makes them.
+//! The types of this file represent rule F (`lib.rs`): only a call from Fortran makes an [`InAddress`] or an
+//! [`OutAddress`], and its pointer is then valid as the type specifies. A reference made from such a pointer does not
+//! outlive the function that makes the reference.
 
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -36,13 +37,13 @@ const WEIGHTS_EMPTY: usize = 11;
 pub(crate) struct InAddress<T>(*const T);
 
 impl<T: Copy> InAddress<T> {
-    /// The one value.
+    /// The value at the address.
     pub(crate) fn get(self) -> T {
         // SAFETY: rule F: the caller's address of a value.
         unsafe { *self.0 }
     }
 
-    /// Its address.
+    /// The address itself.
     pub(crate) fn as_ptr(self) -> *const T {
         self.0
     }
@@ -80,7 +81,7 @@ impl<T: Copy> OutAddress<T> {
         unsafe { *self.0 = value };
     }
 
-    /// Its address.
+    /// The address itself.
     pub(crate) fn as_ptr(self) -> *mut T {
         self.0
     }
@@ -92,7 +93,7 @@ impl OutAddress<FortranHandle> {
         self.get().handle()
     }
 
-    /// Writes the handle from C, unless C wrote none.
+    /// Writes the handle from C, unless C left it unchanged.
     pub(crate) fn set_handle(self, handle: CHandle) {
         if handle != self.handle() {
             self.set(handle.number());
@@ -101,21 +102,23 @@ impl OutAddress<FortranHandle> {
 }
 
 impl OutAddress<c_int> {
-    /// Writes an index from C, converted to count from 1. `MPI_UNDEFINED` is unchanged.
+    /// Writes an index from C, converted to count from 1; `MPI_UNDEFINED` is not converted. Nothing is written if C
+    /// wrote no index.
     pub(crate) fn set_index(self, index: c_int) {
         if index != UNWRITTEN {
             self.set(one_based(index));
         }
     }
 
-    /// Writes a count from C.
+    /// Writes a count from C, unless C wrote none.
     pub(crate) fn set_count(self, count: c_int) {
         if count != UNWRITTEN {
             self.set(count);
         }
     }
 
-    /// Converts `count` indices likewise; none for `MPI_UNDEFINED`.
+    /// Converts `count` indices in place, from C's count to Fortran's, which begins at 1. Converts none if `count` is
+    /// `MPI_UNDEFINED`.
     pub(crate) fn all_count_from_one(self, count: c_int) {
         for place in 0..usize::try_from(count).unwrap_or(0) {
             let index = Self(self.0.wrapping_add(place));
@@ -127,7 +130,7 @@ impl OutAddress<c_int> {
 /// Marks an index or count that C did not write.
 pub(crate) const UNWRITTEN: c_int = c_int::MIN;
 
-/// Converts a C index to Fortran.
+/// Converts a C index to Fortran, where indices count from 1; negative numbers are unchanged.
 fn one_based(index: c_int) -> c_int {
     if index < 0 {
         index
@@ -136,7 +139,7 @@ fn one_based(index: c_int) -> c_int {
     }
 }
 
-/// A handle in Fortran: a default `INTEGER`, or a derived type whose only component is one.
+/// A handle in Fortran: a default `INTEGER`, or a derived type whose only component is a default `INTEGER`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub(crate) struct FortranHandle(c_int);
@@ -176,7 +179,7 @@ impl CHandleArray {
     /// Number of handles up to which no memory is allocated.
     const FEW: usize = 32;
 
-    /// Reads `count` handles; none if that is negative, which C will refuse.
+    /// Reads `count` handles; none if `count` is negative, which C will refuse.
     pub(crate) fn read(from: *const FortranHandle, count: impl Into<i64>) -> Self {
         let count = usize::try_from(count.into()).unwrap_or(0);
         let count = if from.is_null() { 0 } else { count };
@@ -187,7 +190,7 @@ impl CHandleArray {
         };
         let numbers = match count {
             0 => &[],
-            // SAFETY: rule F: the caller's array has so many; nothing writes to it while this runs.
+            // SAFETY: rule F: the caller's array has `count` handles; nothing writes to it while this function runs.
             _ => unsafe { slice::from_raw_parts(from, count) },
         };
         if count > Self::FEW {
@@ -217,7 +220,7 @@ impl CHandleArray {
         }
     }
 
-    /// Writes the handles back.
+    /// Writes the handles that C has changed back to the array of the program.
     pub(crate) fn write(&mut self, to: OutAddress<FortranHandle>) {
         for (place, handle) in self.as_slice_mut().iter().enumerate() {
             OutAddress(to.0.wrapping_add(place)).set_handle(*handle);
@@ -258,7 +261,7 @@ pub(crate) struct FortranStatus(*mut [c_int; 8]);
 impl FortranStatus {
     /// The argument for C.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
-        // Programs confuse the two constants; neither has room for a status.
+        // Programs confuse `MPI_STATUS_IGNORE` and `MPI_STATUSES_IGNORE`; no status may be written to either of them.
         match common::is_status_ignore(self.0.cast()) || common::is_statuses_ignore(self.0.cast()) {
             true => core::ptr::null_mut(),
             false => self.0,
@@ -311,8 +314,9 @@ impl Errcodes {
     }
 }
 
-/// A procedure of the program that C calls directly: a reduction or an error handler. Both get the addresses of their arguments in C as
-/// in Fortran. A handle's address is that of eight bytes, whose low four are the value: the first four on a little-endian machine.
+/// A procedure of the program that C calls directly: a reduction or an error handler. In C as in Fortran, such a
+/// procedure gets the addresses of its arguments. C passes the address of an eight-byte handle, and the procedure reads
+/// the four bytes there: on a little-endian machine they are the low four, which hold the value.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct UserProcedure(*const c_void);
@@ -335,7 +339,7 @@ impl Ierror {
     /// Writes the code.
     pub(crate) fn set(self, code: c_int) {
         if !self.0.is_null() {
-            // SAFETY: rule F: an `INTEGER` that may be written, as it is there.
+            // SAFETY: rule F: an `INTEGER` that may be written, since the argument is present.
             unsafe { *self.0 = code };
         }
     }
@@ -346,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_count_from_one_and_undefined_stays() {
+    fn indices_are_one_based_and_undefined_is_kept() {
         assert_eq!(
             [one_based(0), one_based(6), one_based(-32766)],
             [1, 7, -32766]
@@ -361,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_come_back_as_c_left_them() {
+    fn handles_written_by_c_are_converted_back() {
         for count in [0_usize, 3, 32, 33, 100] {
             let mut numbers: Vec<FortranHandle> = (5..).map(FortranHandle).take(count).collect();
             let mut handles = CHandleArray::read(numbers.as_ptr(), count as i64);
@@ -382,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_c_left_is_left_in_fortran() {
+    fn unchanged_handles_keep_their_fortran_value() {
         let mut numbers = [FortranHandle(-1), FortranHandle(257)];
         let mut handles = CHandleArray::read(numbers.as_ptr(), 2);
         handles.as_slice_mut()[1] = CHandle(256);
@@ -391,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_number_is_no_handle() {
+    fn a_negative_fortran_handle_is_invalid() {
         assert_eq!(FortranHandle(-3).handle(), CHandle(0));
         assert_eq!(FortranHandle(257).handle().number(), FortranHandle(257));
     }
 
     #[test]
-    fn an_absent_ierror_is_left_alone() {
+    fn an_absent_ierror_is_not_written() {
         Ierror(core::ptr::null_mut()).set(5);
         let mut code = 0;
         Ierror(&raw mut code).set(5);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes (MPI 5.0 sections 7.7 and 19.3.7): addresses in C, integers in Fortran.
+//! Implements attributes (MPI 5.0 sections 7.7 and 19.3.7), which are addresses in C and integers in Fortran.
 //!
-//! A value that Fortran sets is stored in a cell, whose address is the attribute in C: so C reads a pointer to the integer, as the
-//! standard requires. A value that C set is the address itself in Fortran, except predefined attributes, which point to integers in C
-//! and are those integers here. A table of cells distinguishes their addresses from those of C.
+//! A value that Fortran sets is stored in a cell, whose address is the attribute in C: so C reads a pointer to the
+//! integer, as the standard requires. A value that C set is the address itself in Fortran. But a predefined attribute
+//! is in C a pointer to an integer, and in Fortran that integer; only `MPI_WIN_BASE` is an address in both. The table
+//! of cells distinguishes addresses of cells from addresses that C set.
 //!
-//! A cell is freed when the attribute is deleted, in the callback here; a cell of a key made by C, which has other callbacks, exists
-//! until the process ends.
+//! A cell is freed when its attribute is deleted, by the delete callback in this file. A key that C made has other
+//! callbacks, so a cell for such a key exists until the process ends.
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`create`] passed to it, never freed; an
-//! address is treated as a cell only if the table of cells has it, under its lock.
+//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`create`] passed to C, and is
+//! never freed; an address is treated as a cell only if the table of cells has it, under its lock.
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn cell(value: isize) -> *mut c_void {
     cell.cast()
 }
 
-/// Frees a cell; does nothing for an address of C.
+/// Frees a cell; does nothing for an address that C set.
 fn discard(attribute: *mut c_void) {
     let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
     if cells.remove(&attribute.addr()) {
@@ -39,7 +40,7 @@ fn discard(attribute: *mut c_void) {
     }
 }
 
-/// A C attribute in Fortran.
+/// The value in Fortran of an attribute in C.
 fn value(attribute: *mut c_void) -> isize {
     let cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
     match cells.contains(&attribute.addr()) {
@@ -49,7 +50,8 @@ fn value(attribute: *mut c_void) -> isize {
     }
 }
 
-/// The same for a predefined attribute: most are addresses of integers.
+/// The value in Fortran of a predefined attribute: the integer that it points to in C or, for `MPI_WIN_BASE`, the
+/// address itself. `None` for other keys.
 fn predefined(keyval: c_int, attribute: *mut c_void) -> Option<isize> {
     /// `MPI_TAG_UB` to `MPI_UNIVERSE_SIZE`.
     const OF_COMMUNICATORS: core::ops::RangeInclusive<c_int> = 501..=507;
@@ -85,16 +87,16 @@ type CCopy =
     extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
 type CDelete = extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void) -> c_int;
 
-/// A key's callbacks in Fortran. C may call them even after the key was freed, so this is never freed.
+/// A key's callbacks in Fortran. C may call them even after the key was freed, so this structure is never freed.
 struct FortranKeyval {
     copy: Copy,
     delete: Delete,
     extra_state: isize,
-    /// Values are default integers: `MPI_KEYVAL_CREATE`.
+    /// Whether values are default integers, as for keys from `MPI_KEYVAL_CREATE`.
     is_narrow: bool,
 }
 
-/// The value that a callback with default integers wrote.
+/// The value that a copy callback wrote; only its lower half, if values are default integers.
 fn widened(keyval: &FortranKeyval, value: isize) -> isize {
     #[expect(
         clippy::cast_possible_truncation,
@@ -242,7 +244,7 @@ fn create(in_c: CreateInC, ours: FortranKeyval, keyval: OutAddress<c_int>) -> c_
     code
 }
 
-/// The value, and whether there is one.
+/// Gets an attribute, and sets `found`. Returns the code and, if there is an attribute, its value in Fortran.
 fn get(
     in_c: GetInC,
     object: CHandle,
@@ -250,7 +252,7 @@ fn get(
     found: OutAddress<c_int>,
 ) -> (c_int, Option<isize>) {
     let (mut attribute, mut flag) = (core::ptr::null_mut(), 0);
-    // SAFETY: the C function, which writes both.
+    // SAFETY: the C function, which writes the attribute and the flag.
     let code = unsafe { in_c(object, keyval, &raw mut attribute, &raw mut flag) };
     if code != 0 {
         return (code, None);
@@ -385,7 +387,7 @@ extern "C" fn attr_get(
     if let Some(value) = found {
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "all that this old call can say"
+            reason = "all that this deprecated call can return"
         )]
         attribute_val.set(value as c_int);
     }
@@ -410,7 +412,8 @@ extern "C" fn attr_put(
 }
 names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_", "mpi_attr_put_f08_" = "pmpi_attr_put_f08_");
 
-/// The predefined callbacks (MPI 5.0 section 7.7), which a program may also call: the copy flag, and the kind of the values.
+/// Defines the predefined copy callbacks (MPI 5.0 section 7.7), which a program may also call, by their copy flag and
+/// the type of the values.
 macro_rules! predefined_copies {
     ($($name:literal $function:ident copies $flag:literal $value:ty;)*) => {$(
         #[unsafe(export_name = $name)]
@@ -465,7 +468,7 @@ predefined_deletes! {
     "mpi_win_null_delete_fn_" win_null_delete isize;
 }
 
-/// `MPI_CONVERSION_FN_NULL_C`: the same.
+/// `MPI_CONVERSION_FN_NULL_C`: only its address counts.
 #[unsafe(export_name = "mpi_conversion_fn_null_c_")]
 extern "C" fn conversion_null_c() {}
 

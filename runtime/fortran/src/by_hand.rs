@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Procedures whose arguments do not correspond one to one to those of C, and queries of communicators for the generated ones.
+//! Implements procedures whose arguments do not correspond one to one to those of C, and queries of communicators that
+//! the generated procedures use.
 //!
 //! # Safety
 //! Rule F (`lib.rs`) for arguments from Fortran; C functions get arguments as in MPI 5.0: each text and list made for them outlives the
@@ -70,7 +71,7 @@ unsafe extern "C" {
         intercomm: *mut CHandle,
         errcodes: *mut c_int,
     ) -> c_int;
-    // Internal queries bypass tools.
+    // Calls by this library for its own use bypass tools, which intercept only names without `P`.
     fn PMPI_Comm_test_inter(comm: CHandle, flag: *mut c_int) -> c_int;
     fn PMPI_Comm_size(comm: CHandle, size: *mut c_int) -> c_int;
     fn PMPI_Comm_remote_size(comm: CHandle, size: *mut c_int) -> c_int;
@@ -86,7 +87,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Number of datatypes of `MPI_Alltoallw`. 0 for an invalid communicator, which C will refuse.
+/// Number of send datatypes of `MPI_Alltoallw`, and of receive datatypes. 0 for an invalid communicator, which the C
+/// function will refuse.
 pub(crate) fn peers(comm: CHandle) -> c_int {
     let (mut inter, mut size) = (0, 0);
     // SAFETY: the C function, which writes the flag.
@@ -97,23 +99,23 @@ pub(crate) fn peers(comm: CHandle) -> c_int {
     let code = match inter {
         // SAFETY: the C function, which writes the size.
         0 => unsafe { PMPI_Comm_size(comm, &raw mut size) },
-        // SAFETY: the same.
+        // SAFETY: the C function, which writes the size.
         _ => unsafe { PMPI_Comm_remote_size(comm, &raw mut size) },
     };
     if code == 0 { size } else { 0 }
 }
 
-/// The same for the receive datatypes of `MPI_Neighbor_alltoallw`.
+/// Number of receive datatypes of `MPI_Neighbor_alltoallw`; 0 for an invalid communicator.
 pub(crate) fn sources(comm: CHandle) -> c_int {
     neighbors(comm).0
 }
 
-/// The same for its send datatypes.
+/// Number of send datatypes of `MPI_Neighbor_alltoallw`; 0 for an invalid communicator.
 pub(crate) fn destinations(comm: CHandle) -> c_int {
     neighbors(comm).1
 }
 
-/// Number of sources and destinations of this process in its topology.
+/// Number of sources and of destinations of this process in the communicator's topology.
 fn neighbors(comm: CHandle) -> (c_int, c_int) {
     const CART: c_int = 211;
     const GRAPH: c_int = 212;
@@ -140,7 +142,7 @@ fn neighbors(comm: CHandle) -> (c_int, c_int) {
         }
         DIST_GRAPH => {
             let (sources, destinations) = (&raw mut one, &raw mut other);
-            // SAFETY: the C function, which writes all three.
+            // SAFETY: the C function, which writes two counts and a flag.
             unsafe {
                 PMPI_Dist_graph_neighbors_count(comm, sources, destinations, &raw mut weighted)
             }
@@ -153,7 +155,7 @@ fn neighbors(comm: CHandle) -> (c_int, c_int) {
 /// `MPI_Init`, MPI 5.0 section 11.2.1.
 #[unsafe(export_name = "pmpi_init_")]
 extern "C" fn init(ierror: Ierror) {
-    // SAFETY: C allows both to be absent.
+    // SAFETY: C allows both `argc` and `argv` to be absent.
     ierror.set(unsafe { MPI_Init(core::ptr::null_mut(), core::ptr::null_mut()) });
 }
 names!("pmpi_init_": "mpi_init_" = "pmpi_init_", "mpi_init_f08_" = "pmpi_init_f08_");
@@ -162,7 +164,7 @@ names!("pmpi_init_": "mpi_init_" = "pmpi_init_", "mpi_init_f08_" = "pmpi_init_f0
 #[unsafe(export_name = "pmpi_init_thread_")]
 extern "C" fn init_thread(required: InAddress<c_int>, provided: OutAddress<c_int>, ierror: Ierror) {
     let (none, nothing) = (core::ptr::null_mut(), core::ptr::null_mut());
-    // SAFETY: as above; the level may be written.
+    // SAFETY: C allows both `argc` and `argv` to be absent; the level may be written.
     let code = unsafe { MPI_Init_thread(none, nothing, required.get(), provided.as_ptr()) };
     ierror.set(code);
 }
@@ -187,7 +189,7 @@ names!("pmpi_wtime_": "mpi_wtime_" = "pmpi_wtime_", "mpi_wtime_f08_" = "pmpi_wti
 /// `MPI_Wtick`, MPI 5.0 section 9.6.
 #[unsafe(export_name = "pmpi_wtick_")]
 extern "C" fn wtick() -> f64 {
-    // SAFETY: the same.
+    // SAFETY: no arguments.
     unsafe { MPI_Wtick() }
 }
 names!("pmpi_wtick_": "mpi_wtick_" = "pmpi_wtick_", "mpi_wtick_f08_" = "pmpi_wtick_f08_");
@@ -195,7 +197,7 @@ names!("pmpi_wtick_": "mpi_wtick_" = "pmpi_wtick_", "mpi_wtick_f08_" = "pmpi_wti
 /// `MPI_Aint_add`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_aint_add_")]
 extern "C" fn aint_add(base: InAddress<isize>, disp: InAddress<isize>) -> isize {
-    // SAFETY: the same.
+    // SAFETY: only numbers.
     unsafe { MPI_Aint_add(base.get(), disp.get()) }
 }
 names!("pmpi_aint_add_": "mpi_aint_add_" = "pmpi_aint_add_", "mpi_aint_add_f08_" = "pmpi_aint_add_f08_");
@@ -203,12 +205,12 @@ names!("pmpi_aint_add_": "mpi_aint_add_" = "pmpi_aint_add_", "mpi_aint_add_f08_"
 /// `MPI_Aint_diff`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_aint_diff_")]
 extern "C" fn aint_diff(one: InAddress<isize>, other: InAddress<isize>) -> isize {
-    // SAFETY: the same.
+    // SAFETY: only numbers.
     unsafe { MPI_Aint_diff(one.get(), other.get()) }
 }
 names!("pmpi_aint_diff_": "mpi_aint_diff_" = "pmpi_aint_diff_", "mpi_aint_diff_f08_" = "pmpi_aint_diff_f08_");
 
-/// `MPI_F_sync_reg`, MPI 5.0 section 19.1.8: its only purpose is that the compiler passes the buffer.
+/// `MPI_F_sync_reg`, MPI 5.0 section 19.1.8: it does nothing, but the compiler must assume that it accesses the buffer.
 #[unsafe(export_name = "pmpi_f_sync_reg_")]
 extern "C" fn f_sync_reg(_buf: ChoiceBuffer) {}
 names!("pmpi_f_sync_reg_": "mpi_f_sync_reg_" = "pmpi_f_sync_reg_", "mpi_f_sync_reg_f08_" = "pmpi_f_sync_reg_f08_");
@@ -229,7 +231,7 @@ macro_rules! detach {
         #[unsafe(export_name = $old_name)]
         extern "C" fn $old($($object: $handle,)* _buffer_addr: ChoiceBuffer, size: OutAddress<c_int>, ierror: Ierror) {
             let mut address = 0;
-            // SAFETY: the C function, which writes both.
+            // SAFETY: the C function, which writes the address and the size.
             ierror.set(unsafe { $c($($object.handle(),)* &raw mut address, size.as_ptr()) });
         }
         names!($old_name: $($old_names)*);
@@ -237,7 +239,7 @@ macro_rules! detach {
         #[doc = concat!("The same with `mpi_f08`.")]
         #[unsafe(export_name = $new_name)]
         extern "C" fn $new($($object: $handle,)* buffer_addr: OutAddress<isize>, size: OutAddress<c_int>, ierror: Ierror) {
-            // SAFETY: the C function, which writes both.
+            // SAFETY: the C function, which writes the address and the size.
             ierror.set(unsafe { $c($($object.handle(),)* buffer_addr.as_ptr(), size.as_ptr()) });
         }
         names!($new_name: $($new_names)*);
@@ -245,7 +247,7 @@ macro_rules! detach {
         #[doc = concat!("The same with a large size.")]
         #[unsafe(export_name = $wide_name)]
         extern "C" fn $wide($($object: $handle,)* buffer_addr: OutAddress<isize>, size: OutAddress<i64>, ierror: Ierror) {
-            // SAFETY: the C function, which writes both.
+            // SAFETY: the C function, which writes the address and the size.
             ierror.set(unsafe { $large($($object.handle(),)* buffer_addr.as_ptr(), size.as_ptr()) });
         }
         names!($wide_name: $($wide_names)*);
@@ -275,7 +277,7 @@ detach! {
 #[unsafe(export_name = "pmpi_info_create_env_")]
 extern "C" fn info_create_env(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut handle = info.handle();
-    // SAFETY: C allows both to be absent.
+    // SAFETY: C allows both `argc` and `argv` to be absent.
     let code = unsafe { MPI_Info_create_env(0, core::ptr::null_mut(), &raw mut handle) };
     info.set_handle(handle);
     ierror.set(code);
@@ -311,13 +313,13 @@ extern "C" fn info_get(
 }
 names!("pmpi_info_get_": "mpi_info_get_" = "pmpi_info_get_", "mpi_info_get_f08_" = "pmpi_info_get_f08_");
 
-/// Calls a C function that returns a text and its length, with room for the NUL, which C counts. Returns the code and whether there was
-/// a text.
+/// Calls, through `query`, a C function that returns a text and its length; C counts the NUL, Fortran does not. `query`
+/// returns the code, and whether there is a text. Returns the code.
 fn sized_text(
     length: OutAddress<c_int>,
     value: Chars,
     value_len: usize,
-    ask: impl FnOnce(*mut c_int, *mut c_char) -> (c_int, bool),
+    query: impl FnOnce(*mut c_int, *mut c_char) -> (c_int, bool),
 ) -> c_int {
     let wanted = length.get().max(0);
     let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
@@ -327,7 +329,7 @@ fn sized_text(
     } else {
         wanted.saturating_add(1)
     };
-    let (code, is_there) = ask(&raw mut counted, room.as_mut_ptr());
+    let (code, is_there) = query(&raw mut counted, room.as_mut_ptr());
     if code == 0 && is_there {
         length.set(counted.saturating_sub(1).max(0));
         if wanted > 0 {
@@ -364,7 +366,7 @@ extern "C" fn info_get_string(
 }
 names!("pmpi_info_get_string_": "mpi_info_get_string_" = "pmpi_info_get_string_", "mpi_info_get_string_f08_" = "pmpi_info_get_string_f08_");
 
-/// `MPI_Session_get_nth_pset`, MPI 5.0 section 11.3.2: the same.
+/// `MPI_Session_get_nth_pset`, MPI 5.0 section 11.3.2: in Fortran the length does not include a NUL.
 #[unsafe(export_name = "pmpi_session_get_nth_pset_")]
 extern "C" fn session_get_nth_pset(
     session: InAddress<FortranHandle>,
@@ -385,7 +387,7 @@ extern "C" fn session_get_nth_pset(
 }
 names!("pmpi_session_get_nth_pset_": "mpi_session_get_nth_pset_" = "pmpi_session_get_nth_pset_", "mpi_session_get_nth_pset_f08_" = "pmpi_session_get_nth_pset_f08_");
 
-/// Whether this process is the root; arguments on others are not significant (MPI 5.0 section 11.8.2).
+/// Whether this process is the root; arguments of other processes are not significant (MPI 5.0 section 11.8.2).
 fn is_root(comm: CHandle, root: c_int) -> bool {
     let mut rank = -1;
     // SAFETY: the C function, which writes the rank.
@@ -393,7 +395,8 @@ fn is_root(comm: CHandle, root: c_int) -> bool {
     code == 0 && rank == root
 }
 
-/// Arguments of a program to spawn: those before the first blank one (MPI 5.0 section 11.8.2).
+/// Arguments of a program to spawn: the items of `argv` before the first blank item (MPI 5.0 section 11.8.2). Items
+/// have `length` characters, and begin `stride` characters apart.
 fn arguments(argv: Chars, stride: usize, length: usize) -> Vec<Text> {
     let mut texts = Vec::new();
     if length == 0 {
@@ -483,7 +486,7 @@ extern "C" fn comm_spawn_multiple(
     let commands = (pointers(&commands), commands);
     let texts: Vec<Vec<Text>> = match common::is_argvs_null(argvs.as_ptr().cast()) {
         true => Vec::new(),
-        // Column-major order: consecutive arguments of a command are one row of commands apart.
+        // The array is in column-major order, so consecutive arguments of a command are `many` items apart.
         false => (0..many)
             .map(|row| arguments(argvs.item(row, argvs_len), many * argvs_len, argvs_len))
             .collect(),

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constants that Fortran identifies by address (MPI 5.0 section 2.5.4): variables in common blocks.
+//! Defines the constants that Fortran identifies by address (MPI 5.0 section 2.5.4): variables in common blocks.
 //!
-//! A Fortran program has its own definitions of the blocks, to which the dynamic linker resolves the library's references: so they are
-//! defined in assembly, and accessed like those of another library.
+//! A Fortran program has its own definitions of the blocks, to which the dynamic linker resolves this library's
+//! references. So the blocks are defined in assembly here, and accessed like variables of another library.
 //!
-//! For C programs the addresses for statuses are in variables like `MPI_F_STATUS_IGNORE` (MPI 5.0 section 19.3.5) of the MPI library,
-//! which are set when this library is loaded.
+//! C programs find the addresses of the status constants in variables of the MPI library like `MPI_F_STATUS_IGNORE`
+//! (MPI 5.0 section 19.3.5). This library sets these variables when it is loaded.
 //!
 //! **Never** reads or writes the blocks.
 //!
 //! # Safety
-//! The names are defined here, with a size; only their addresses are used. The variables of the MPI library are pointers that only
-//! this library writes, in its constructor; if an MPI library lacks them their addresses are NULL.
+//! The names are defined here, with a size; only their addresses are used. The variables of the MPI library are
+//! pointers that only this library writes, in its constructor; if an MPI library lacks these variables, their addresses
+//! are NULL.
 
 use core::ffi::c_void;
 
@@ -66,7 +67,7 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Addresses of the C variables: two for one status, two for several.
+    /// Addresses of the C variables: two for `MPI_STATUS_IGNORE`, then two for `MPI_STATUSES_IGNORE`; NULL if absent.
     static rmpi_ignored: [[*mut *const u8; 2]; 2];
 }
 

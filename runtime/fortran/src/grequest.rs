@@ -2,8 +2,8 @@
 //! Generalized requests: C calls the functions here, which call the program's procedures (MPI 5.0 section 13.2).
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`start`] passed to it; the call of [`free`] is
-//! the last with it.
+//! Rule F (`lib.rs`) for arguments from Fortran. A state that C passes back is one that [`start`] passed to C; [`free`]
+//! is the last callback that gets it.
 
 use core::ffi::{c_int, c_void};
 
@@ -14,7 +14,8 @@ type Query = unsafe extern "C" fn(*mut isize, *mut [c_int; 8], *mut c_int);
 type Free = unsafe extern "C" fn(*mut isize, *mut c_int);
 type Cancel = unsafe extern "C" fn(*mut isize, *const c_int, *mut c_int);
 
-/// The program's arguments: C stores the address as the extra state, and passes it back, for the last time to `free`.
+/// The program's arguments of `MPI_Grequest_start`. C stores the address of this structure as the extra state, and
+/// passes it to the callbacks, for the last time to `free`.
 struct FortranGrequest {
     query: Query,
     free: Free,
@@ -30,7 +31,7 @@ struct FortranGrequest {
 unsafe fn discard(state: *mut FortranGrequest) {
     // SAFETY: made by `start`.
     let request = unsafe { Box::from_raw(state) };
-    // SAFETY: the same.
+    // SAFETY: `start` made this box too.
     drop(unsafe { Box::from_raw(request.extra_state) });
 }
 
@@ -44,10 +45,10 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The request of an extra state. Shared: a query and a cancellation may run concurrently; their accesses to the extra state are
-/// the program's responsibility.
+/// The request of an extra state. The reference is shared because a query and a cancellation may run concurrently; how
+/// the program's procedures then access the extra state is the program's responsibility.
 fn of<'call>(state: *mut c_void) -> &'call FortranGrequest {
-    // SAFETY: C passes back the state from `start`, at the latest to `free`.
+    // SAFETY: C passes back the state from `start`, for the last time to `free`.
     unsafe { &*state.cast::<FortranGrequest>() }
 }
 
@@ -62,9 +63,9 @@ extern "C" fn query(state: *mut c_void, status: *mut [c_int; 8]) -> c_int {
 extern "C" fn free(state: *mut c_void) -> c_int {
     let request = of(state);
     let mut code = 0;
-    // SAFETY: the same.
+    // SAFETY: the program's procedure, with the arguments of section 13.2.
     unsafe { (request.free)(request.extra_state, &raw mut code) };
-    // SAFETY: made by `start`, and C calls this once, as the last.
+    // SAFETY: made by `start`; C calls `free` once, as the last callback.
     unsafe { discard(state.cast::<FortranGrequest>()) };
     code
 }
@@ -73,7 +74,7 @@ extern "C" fn cancel(state: *mut c_void, complete: c_int) -> c_int {
     let request = of(state);
     let mut code = 0;
     let complete = c_int::from(complete != 0);
-    // SAFETY: the same.
+    // SAFETY: the program's procedure, with the arguments of section 13.2.
     unsafe {
         (request.cancel)(request.extra_state, &raw const complete, &raw mut code);
     }
@@ -109,7 +110,7 @@ extern "C" fn start(
 }
 names!("pmpi_grequest_start_": "mpi_grequest_start_" = "pmpi_grequest_start_", "mpi_grequest_start_f08_" = "pmpi_grequest_start_f08_");
 
-/// `MPI_Status_f2f08`: both have the same layout (MPI 5.0 section 19.3.5).
+/// `MPI_Status_f2f08`: statuses of both kinds have the same layout (MPI 5.0 section 19.3.5).
 #[unsafe(export_name = "pmpi_status_f2f08_")]
 extern "C" fn status_f2f08(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);
@@ -117,7 +118,7 @@ extern "C" fn status_f2f08(from: FortranStatus, to: FortranStatus, ierror: Ierro
 }
 names!("pmpi_status_f2f08_": "mpi_status_f2f08_" = "pmpi_status_f2f08_", "mpi_status_f2f08_f08_" = "pmpi_status_f2f08_f08_");
 
-/// `MPI_Status_f082f`, in the opposite direction.
+/// `MPI_Status_f082f`: statuses of both kinds have the same layout (MPI 5.0 section 19.3.5).
 #[unsafe(export_name = "pmpi_status_f082f_")]
 extern "C" fn status_f082f(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);

@@ -11,18 +11,19 @@
 //! libmpi_abi.so.1:                  MPI_Send   (so tools for C see the calls of Fortran, once)
 //! ```
 //!
-//! All three methods pass the same machine words: a handle is an `INTEGER` (alone, or as the only component of `TYPE(MPI_Comm)`), a
-//! status is eight of them, a choice buffer is an address, an absent `IERROR` is a null address. So one body implements all of them,
-//! under each method's name.
+//! All three methods pass the same machine words: a handle is an `INTEGER` (by itself, or as the only component of a
+//! type like `TYPE(MPI_Comm)`), a status is eight `INTEGER`s, a choice buffer is an address, an absent `IERROR` is a
+//! null address. So one body implements all of them, under each method's name.
 //!
 //! Assumptions beyond the standard's C interface: handles are numbers that fit into an `INTEGER` (`MPI_Comm_toint` returns the handle's
 //! value), which is true for this library. A `LOGICAL` is false if it is 0, and is written as 0 or 1, which every compiler on Linux
 //! treats as false and true.
 //!
 //! # Safety
-//! The Fortran program must comply with MPI 5.0 for its arguments. The types of the entry points' parameters (`arg`) express that: an
-//! `arg::InAddress` is the address of a value that may be read while the call runs, an `arg::OutAddress` of one that may also be
-//! written; for an array, as many values as the call uses. This is rule **F**. Only a Fortran call makes such a value; no code here
+//! The Fortran program must comply with MPI 5.0 for its arguments. The types of the entry points' parameters (`arg`)
+//! express that: an `arg::InAddress` is the address of a value that may be read while the call runs; an
+//! `arg::OutAddress` is the address of a value that may be read and written. If the argument is an array, the address
+//! is that of as many values as the call uses. This is rule **F**. Only a Fortran call makes such a value; no code here
 //! does.
 //!
 //! **Knows** the C functions it calls (`gen/c.rs`). **Never** accesses internals of the MPI library, and never stores an argument's
@@ -59,8 +60,8 @@ mod c;
 #[path = "../gen/procedures.rs"]
 mod procedures;
 
-/// The names of one body: the strong name that defines it, a second strong name, and the weak names that tools may define instead
-/// (MPI 5.0 section 15.2.1).
+/// Defines the names of one body: the strong name under which it is compiled, a second strong name, and the weak names
+/// that tools may define instead (MPI 5.0 section 15.2.1).
 macro_rules! names {
     ($strong:literal: $($weak:literal = $of:literal),*) => {
         core::arch::global_asm!($(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Strings: `CHARACTER` variables are blank-padded and have a length argument, C strings are NUL-terminated. MPI 5.0 section 19.1.10
-//! does not specify the conversion; the rules are in the description of each function.
+//! Converts strings: `CHARACTER` variables are blank-padded and have a length argument, C strings are NUL-terminated.
+//! MPI 5.0 section 19.1.10 does not specify the conversion; the rules are in the description of each function.
 //!
 //! # Safety
 //! Rule F (`lib.rs`): a [`Chars`] is the address of as many characters as the length argument gives.
@@ -81,7 +81,7 @@ impl Text {
         self.0.as_ptr().cast()
     }
 
-    /// Whether it has no characters.
+    /// Whether the text has no characters.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 1
     }
@@ -106,7 +106,7 @@ impl TextRoom {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// Copies it to a Fortran variable.
+    /// Copies the text to a Fortran variable of `length` characters.
     pub(crate) fn give(&self, to: Chars, length: usize) {
         to.give(self.text(), length);
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_at_the_end_are_no_text() {
+    fn trailing_blanks_are_removed_from_text() {
         let mut given = *b"  a name   ";
         let (name, length) = chars(&mut given);
         assert_eq!(name.text(length).0, b"  a name\0");
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_ends_a_text() {
+    fn a_nul_terminates_fortran_text() {
         let mut given = *b"ab\0cd ";
         let (name, length) = chars(&mut given);
         assert_eq!(name.text(length).0, b"ab\0");
     }
 
     #[test]
-    fn what_c_gives_is_padded_or_cut() {
+    fn c_text_is_padded_or_truncated_for_fortran() {
         let mut room = TextRoom::of(8);
         room.0[..3].copy_from_slice(b"abc");
         let mut wide = *b"######";

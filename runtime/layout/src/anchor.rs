@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The anchor, the entry point of a debugger.
+//! The anchor: the structure from which a debugger finds everything else.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -14,21 +14,22 @@ use crate::table::{FieldRow, LAYOUT};
 /// Incremented when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Incremented when something is added: 1 added communicators, 2 their handles and datatypes, 3 waiting calls, 4 the
-/// datatype of an operation and predefined datatypes, 5 the bytes of collectives, 6 groups.
+/// Incremented when something is added. Version 1 added communicators; 2 their handles, and datatypes; 3 waiting calls;
+/// 4 the datatype of an operation, and predefined datatypes; 5 the bytes of collectives; 6 groups.
 pub const QUEUE_LAYOUT_MINOR: u16 = 6;
 
-/// The structure that a debugger looks up by name in the library; it leads to everything else.
+/// The structure that a debugger looks up in the library by its symbol. Its addresses lead to everything else.
 ///
-/// A reader checks `magic` and `major` first and refuses unknown values; `size` is the size of this structure (it only
-/// ever grows); `self_address` confirms that it has read the right copy of the library. Unless `state` is [`RUNNING`]
-/// the addresses are invalid or lead to data that no longer change.
+/// A reader checks `magic` and `major` first and refuses unknown values. `size` is the size of this structure, which
+/// never shrinks. With `self_address` a reader confirms that it has read the right copy of the library. Unless `state`
+/// is [`RUNNING`], the addresses are invalid, or lead to data that no longer change.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Anchor {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`QUEUE_LAYOUT_VERSION`]: another one is another layout of this structure or another meaning of a field.
+    /// [`QUEUE_LAYOUT_VERSION`]. A different number means a different layout of this structure, or a different meaning
+    /// of a field.
     pub major: u16,
     /// [`QUEUE_LAYOUT_MINOR`]: incremented when something is added.
     pub minor: u16,
@@ -42,47 +43,48 @@ pub struct Anchor {
     pub self_address: AtomicU64,
     /// [`BEFORE`], [`RUNNING`] or [`FINALIZED`].
     pub state: AtomicU32,
-    /// The process, as it sees itself.
+    /// Process id, as seen by the process itself.
     pub pid: AtomicU32,
     /// Rank in `MPI_COMM_WORLD`.
     pub world_rank: AtomicU32,
     /// Size of `MPI_COMM_WORLD`.
     pub world_size: AtomicU32,
-    /// Address of the layout table: rows of the form of [`FieldRow`].
+    /// Address of the layout table, whose rows are [`FieldRow`]s.
     pub layout: AtomicU64,
-    /// Rows of the layout table.
+    /// Number of rows of the layout table.
     pub layout_rows: u32,
     /// Bytes of one row.
     pub layout_row_bytes: u32,
-    /// Address of the chunk table: an address for each [`Chunk`](crate::Chunk), the first 0 ends the table.
+    /// Address of the chunk table. It has the address of each [`Chunk`](crate::Chunk); the first 0 ends the table.
     pub chunks: AtomicU64,
-    /// Entries of the chunk table.
+    /// Number of entries of the chunk table.
     pub max_chunks: u32,
-    /// Slots of one chunk.
+    /// Number of slots in a chunk.
     pub chunk_slots: u32,
     /// Bytes of one slot.
     pub slot_bytes: u32,
-    /// [`ONE_THREAD`] or [`MANY_THREADS`]: how many threads may be in MPI at a time; 0 in versions without this field.
+    /// [`ONE_THREAD`] or [`MANY_THREADS`]: whether several threads may be in MPI at a time. 0 in versions without this
+    /// field.
     pub threads: AtomicU32,
     /// Address of the table of communicators ([`CommTable`]).
     pub comms: AtomicU64,
-    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    /// Number of rows in the first chunk of communicators; each further chunk has twice as many as the one before.
     pub comm_first_rows: u32,
-    /// Bytes of a row.
+    /// Bytes of a row of communicators.
     pub comm_row_bytes: u32,
     /// Address of the table of datatypes ([`TypeTable`]).
     pub types: AtomicU64,
-    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    /// Number of rows in the first chunk of datatypes; each further chunk has twice as many as the one before.
     pub type_first_rows: u32,
-    /// Bytes of a row.
+    /// Bytes of a row of datatypes.
     pub type_row_bytes: u32,
     /// Address of the first row of waiting calls ([`CallTable`]).
     pub calls: AtomicU64,
-    /// Rows of calls.
+    /// Number of rows of waiting calls.
     pub call_rows: u32,
-    /// Bytes of a row.
+    /// Bytes of a row of waiting calls.
     pub call_row_bytes: u32,
-    /// Address of the rows of predefined datatypes, which have the form of [`TypeRow`].
+    /// Address of the rows of predefined datatypes, which are [`TypeRow`]s.
     pub predefined: AtomicU64,
     /// Number of predefined rows.
     pub predefined_rows: AtomicU32,
@@ -90,19 +92,19 @@ pub struct Anchor {
     pub reserved: u32,
     /// Address of the table of groups ([`GroupTable`]).
     pub groups: AtomicU64,
-    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    /// Number of rows in the first chunk of groups; each further chunk has twice as many as the one before.
     pub group_first_rows: u32,
-    /// Bytes of a row.
+    /// Bytes of a row of groups.
     pub group_row_bytes: u32,
 }
 
 /// The first bytes of an [`Anchor`].
 pub const MAGIC: [u8; 8] = *b"rmpimqs1";
-/// Has another value for a reader of another byte order.
+/// A number that a reader with a different byte order reads as a different value.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 /// State of an [`Anchor`]: MPI is not initialized.
 pub const BEFORE: u32 = 0;
-/// State of an [`Anchor`]: everything that it leads to is valid.
+/// State of an [`Anchor`]: all its addresses, and what they lead to, are valid.
 pub const RUNNING: u32 = 1;
 /// State of an [`Anchor`]: MPI was finalized.
 pub const FINALIZED: u32 = 2;
@@ -158,8 +160,8 @@ impl Anchor {
         }
     }
 
-    /// Records the tables of datatypes, the program's and the predefined ones, before the anchor is opened. Neither
-    /// may move.
+    /// Records the table of the program's datatypes and the rows of the predefined ones, before the anchor is opened.
+    /// Neither may move.
     pub fn show_types(&self, types: &'static TypeTable, predefined: &'static [TypeRow]) {
         let address = core::ptr::from_ref(types).addr() as u64;
         self.types.store(address, Ordering::Relaxed);
@@ -176,7 +178,7 @@ impl Anchor {
     }
 
     /// Fills the anchor when MPI is initialized and, last, declares it valid. `chunks` is the address of the chunk
-    /// table; neither it nor the tables may move.
+    /// table. None of the tables may move.
     pub fn open(
         &self,
         pid: u32,
@@ -197,7 +199,8 @@ impl Anchor {
         self.comms.store(address(comms.cast()), Ordering::Relaxed);
         let calls = core::ptr::from_ref(calls);
         self.calls.store(address(calls.cast()), Ordering::Relaxed);
-        // PAIR(anchor-state): as with slots, the reader has stopped the process; only the compiler must keep the order.
+        // PAIR(anchor-state): the reader has stopped the process, so only the compiler could change the order of the
+        // stores.
         compiler_fence(Ordering::SeqCst);
         self.state.store(RUNNING, Ordering::Relaxed);
     }
@@ -208,10 +211,10 @@ impl Anchor {
         self.threads.store(threads, Ordering::Relaxed);
     }
 
-    /// Declares MPI finalized: what the anchor leads to stays where it is, but is no longer valid.
+    /// Declares MPI finalized: the data stay at their addresses, but are no longer valid.
     pub fn close(&self) {
         self.state.store(FINALIZED, Ordering::Relaxed);
-        // PAIR(anchor-state): no later change is seen under the earlier state.
+        // PAIR(anchor-state): a reader that sees a later change also sees the new state.
         compiler_fence(Ordering::SeqCst);
     }
 }

@@ -4,26 +4,26 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
-/// `bytes` of a call for which the ranks need not agree on a size.
+/// Value of `bytes` for a call whose size the ranks need not agree on.
 pub const NO_BYTES: u64 = u64::MAX;
 
-/// Rows of the table: further threads wait without being listed.
+/// Number of rows of the table. If more threads wait, some are not listed.
 pub const CALL_ROWS: usize = 64;
 
-/// Bytes of a function's name, with the terminating zero.
+/// Room for a function's name in bytes, with the terminating zero.
 pub const CALL_NAME_BYTES: usize = 48;
 
-/// `waits_for` of a row without a call.
+/// Value of `waits_for` in a row without a call.
 pub const CALL_FREE: u32 = 0;
-/// The call waits for its one or two requests ([`CallFacts::tokens`]).
+/// Value of `waits_for`: the call waits for its one or two requests ([`CallFacts::tokens`]).
 pub const CALL_REQUESTS: u32 = 1;
-/// It waits for requests in an array of the application's ([`CallFacts::list`]).
+/// Value of `waits_for`: the call waits for requests in an array of the application ([`CallFacts::list`]).
 pub const CALL_LIST: u32 = 2;
-/// It waits for a message that it does not receive (a probe).
+/// Value of `waits_for`: the call waits for a message that it does not receive (a probe).
 pub const CALL_MESSAGE: u32 = 3;
-/// It waits for other ranks (a collective).
+/// Value of `waits_for`: the call waits for other ranks (a collective).
 pub const CALL_RANKS: u32 = 4;
-/// It waits for something else.
+/// Value of `waits_for`: the call waits for something else.
 pub const CALL_OTHER: u32 = 5;
 
 /// The waiting calls.
@@ -43,7 +43,8 @@ impl Default for CallTable {
 }
 
 impl CallTable {
-    /// Records a waiting call. The result is the argument of [`end`](Self::end); `None` if no row is free.
+    /// Records a waiting call. The result is the argument for [`renew`](Self::renew) and [`end`](Self::end); `None` if
+    /// no row is free.
     pub fn begin(&self, facts: &CallFacts<'_>) -> Option<usize> {
         let free = |row: &CallRow| row.waits_for.load(Relaxed) == CALL_FREE;
         let number = self.rows.iter().position(free)?;
@@ -51,10 +52,11 @@ impl CallTable {
         Some(number)
     }
 
-    /// Records progress within a call that still waits: a reader that compares two samples sees a different wait.
+    /// Records that a call made progress but still waits, so that a reader that compares two samples sees two different
+    /// waits.
     pub fn renew(&self, number: usize) {
         let row = &self.rows[number];
-        // As many version changes as an end and a new beginning.
+        // As many version changes as the end of a wait and the beginning of the next.
         row.change(|| ());
         row.change(|| ());
     }
@@ -74,11 +76,11 @@ pub struct CallRow {
     pub(crate) version: AtomicU32,
     /// A `CALL_*` number.
     pub(crate) waits_for: AtomicU32,
-    /// Thread id of the system.
+    /// Id of the waiting thread in the operating system.
     pub(crate) thread: AtomicU32,
     /// Context of the communicator's point-to-point messages; 0: none.
     pub(crate) context: AtomicU32,
-    /// World rank of the other side, or [`ANY_PEER`](crate::ANY_PEER).
+    /// World rank of the awaited peer, or [`ANY_PEER`](crate::ANY_PEER).
     pub(crate) peer: AtomicU32,
     /// Tag, or [`ANY_TAG`](crate::ANY_TAG).
     pub(crate) tag: AtomicI32,
@@ -90,7 +92,7 @@ pub struct CallRow {
     pub(crate) count: AtomicU64,
     /// Difference between a request's handle and its token.
     pub(crate) base: AtomicU64,
-    /// Of a collective: bytes of its data, if all ranks must agree on them; else [`NO_BYTES`].
+    /// Bytes of the data of a collective, if all ranks must agree on them; otherwise [`NO_BYTES`].
     pub(crate) bytes: AtomicU64,
     /// Name of the called function, terminated by a zero.
     pub(crate) function: [AtomicU8; CALL_NAME_BYTES],
@@ -103,7 +105,7 @@ pub struct CallFacts<'a> {
     pub waits_for: u32,
     /// Name of the called function.
     pub function: &'a str,
-    /// Thread id of the system.
+    /// Id of the waiting thread in the operating system.
     pub thread: u32,
     /// Context of the communicator's point-to-point messages; 0: none.
     pub context: u32,
@@ -113,7 +115,7 @@ pub struct CallFacts<'a> {
     pub tokens: [u32; 2],
     /// Address and length of an array of handles, and the difference between a handle and its token.
     pub list: (u64, u64, u64),
-    /// Of a collective: bytes of its data, if all ranks must agree on them; else [`NO_BYTES`].
+    /// Bytes of the data of a collective, if all ranks must agree on them; otherwise [`NO_BYTES`].
     pub bytes: u64,
 }
 
@@ -135,10 +137,10 @@ impl CallRow {
         }
     }
 
-    /// Sequence number of the present wait among those recorded in this row, as readers count them.
+    /// Sequence number of the present wait among all waits recorded in this row, as readers compute it.
     #[must_use]
     pub fn wait(&self) -> u32 {
-        // Two changes a wait, each of which makes the version odd and even again.
+        // Each wait changes the row twice, and each change makes the version odd and then even again.
         (self.version.load(Relaxed) >> 2).wrapping_add(1)
     }
 
@@ -156,9 +158,9 @@ impl CallRow {
             self.count.store(facts.list.1, Relaxed);
             self.base.store(facts.list.2, Relaxed);
             self.bytes.store(facts.bytes, Relaxed);
-            let (end, letters) = self.function.split_last().expect("an array with elements");
+            let (end, bytes) = self.function.split_last().expect("an array with elements");
             let name = facts.function.bytes().chain(core::iter::repeat(0));
-            for (place, byte) in letters.iter().zip(name) {
+            for (place, byte) in bytes.iter().zip(name) {
                 place.store(byte, Relaxed);
             }
             end.store(0, Relaxed);
@@ -170,12 +172,12 @@ impl CallRow {
         // PAIR(call-version): the change lies between two fences of the compiler.
         compiler_fence(Ordering::SeqCst);
         change();
-        // PAIR(call-version): the other of the two.
+        // PAIR(call-version): the second fence.
         compiler_fence(Ordering::SeqCst);
         self.advance_version();
     }
 
-    /// Not atomic: one thread at a time changes a row.
+    /// Increments the version. The increment is not atomic, because only one thread at a time changes a row.
     fn advance_version(&self) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_even_and_used_again() {
+    fn a_call_row_has_an_even_version_and_is_reused() {
         let table = CallTable::default();
         let first = table.begin(&facts("MPI_Probe"));
         assert_eq!(
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_wait_is_another_one_and_still_there() {
+    fn a_renewed_wait_increments_its_counter() {
         let table = CallTable::default();
         table.begin(&facts("MPI_Bcast"));
         let row = &table.rows[0];
@@ -235,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_and_a_full_table_takes_no_more() {
+    fn long_call_names_are_truncated_and_a_full_table_refuses() {
         let table = CallTable::default();
         let long = [b'x'; 100];
-        let long = core::str::from_utf8(&long).expect("letters");
+        let long = core::str::from_utf8(&long).expect("ASCII");
         for number in 0..CALL_ROWS {
             assert_eq!(table.begin(&facts(long)), Some(number));
         }

@@ -4,28 +4,29 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
-/// Rows of the first chunk; each further chunk has twice as many as the one before.
+/// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_ROWS: usize = 16;
 
-/// Chunks that a table can have: more rows than there are handles.
+/// Maximum number of chunks of a table. They have more rows than there are handles.
 pub const COMM_CHUNKS: usize = 16;
 
-/// Bytes of a communicator's name, with the terminating zero.
+/// Room for a communicator's name in bytes, with the terminating zero.
 pub const COMM_NAME_BYTES: usize = 64;
 
-/// `kind` of a row without a communicator.
+/// Value of `kind` in a row without a communicator.
 pub const ROW_FREE: u32 = 0;
-/// `kind` of the row of an intracommunicator.
+/// Value of `kind` in the row of an intracommunicator.
 pub const ROW_INTRA: u32 = 1;
-/// `kind` of the row of an intercommunicator.
+/// Value of `kind` in the row of an intercommunicator.
 pub const ROW_INTER: u32 = 2;
-/// Added to one of these: the application has freed the communicator while operations on it were pending.
+/// Added to [`ROW_INTRA`] or [`ROW_INTER`] if the application has freed the communicator while operations on it were
+/// pending.
 pub const ROW_FREED: u32 = 4;
 
-/// Difference between the context of a communicator's collectives and that of its messages.
+/// The context id of a communicator's collectives minus that of its point-to-point messages.
 pub const OF_COLLECTIVES: u32 = 1;
 
-/// The collectives that are counted, by number. The first fourteen are those that `mqs_get_comm_coll_state` numbers.
+/// The collectives that are counted, by number. The first fourteen have the numbers of `mqs_get_comm_coll_state`.
 pub const COLLECTIVES: [&str; 22] = [
     "Barrier",
     "Bcast",
@@ -54,7 +55,7 @@ pub const COLLECTIVES: [&str; 22] = [
 /// The number of a collective.
 ///
 /// # Panics
-/// When there is no such name; meant for constants.
+/// If there is no collective of that name. Meant for constants.
 #[must_use]
 pub const fn collective(name: &str) -> usize {
     let mut number = 0;
@@ -87,16 +88,16 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
 pub struct CommTable {
     /// Incremented when a communicator is made, named or freed.
     pub(crate) changes: AtomicU32,
-    /// The address of each chunk; the first 0 ends the table.
+    /// The addresses of the chunks; the first 0 ends the table.
     pub(crate) chunks: [AtomicU64; COMM_CHUNKS],
 }
 
 impl CommTable {
-    /// Publishes a chunk. It must not move as long as the table exists.
+    /// Publishes a chunk. The chunk must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[CommRow]) {
         assert_eq!(rows.len(), FIRST_ROWS << number, "rows of chunk {number}");
         let address = rows.as_ptr().addr() as u64;
-        // PAIR(chunk-table): a reader that finds the address finds rows that are free.
+        // PAIR(chunk-table): a reader that reads the address finds free rows there.
         crate::publish(|| self.chunks[number].store(address, Relaxed));
     }
 
@@ -111,7 +112,7 @@ impl CommTable {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CommRow {
-    /// Odd while the row is being changed; the counters of collectives change without it.
+    /// Odd while the row is being changed. The counters of collectives change without a change of the version.
     pub(crate) version: AtomicU32,
     /// [`ROW_FREE`], or [`ROW_INTRA`] or [`ROW_INTER`], perhaps with [`ROW_FREED`].
     pub(crate) kind: AtomicU32,
@@ -121,22 +122,22 @@ pub struct CommRow {
     pub(crate) uses: AtomicU32,
     /// Rank of this process.
     pub(crate) rank: AtomicU32,
-    /// Processes of the local group.
+    /// Size of the local group.
     pub(crate) size: AtomicU32,
-    /// Processes of the remote group of an intercommunicator.
+    /// Size of the remote group of an intercommunicator.
     pub(crate) remote_size: AtomicU32,
     reserved: u32,
-    /// Address of the world ranks of the local group, four bytes each; 0 where ranks are world ranks.
+    /// Address of the world ranks of the local group, four bytes each; 0 if the ranks equal the world ranks.
     pub(crate) group: AtomicU64,
-    /// The same of the remote group.
+    /// Address of the world ranks of the remote group, four bytes each; 0 if the ranks equal the world ranks.
     pub(crate) remote: AtomicU64,
-    /// Its name, terminated by a zero.
+    /// Name of the communicator, terminated by a zero.
     pub(crate) name: [AtomicU8; COMM_NAME_BYTES],
     /// Number of calls of each collective.
     pub(crate) called: [AtomicU32; COLLECTIVES.len()],
     /// Number of calls of each collective that are in progress.
     pub(crate) active: [AtomicU32; COLLECTIVES.len()],
-    /// Its handle in the application; 0: it has none yet.
+    /// Number of the communicator's handle; 0: it has no handle yet.
     pub(crate) handle: AtomicU32,
     /// Nanoseconds spent in calls of each collective, if they were timed. For tools in the process.
     took: [AtomicU64; COLLECTIVES.len()],
@@ -149,9 +150,9 @@ pub struct CommFacts {
     pub context: u32,
     /// Rank of this process.
     pub rank: u32,
-    /// Processes of the local group, and the address of their world ranks; 0 where ranks are world ranks.
+    /// Size of the local group, and the address of its world ranks; 0 if the ranks equal the world ranks.
     pub group: (u32, u64),
-    /// The same of the remote group, if there is one.
+    /// Size of the remote group, and the address of its world ranks or 0; `None` for an intracommunicator.
     pub remote: Option<(u32, u64)>,
 }
 
@@ -204,7 +205,7 @@ impl CommRow {
         });
     }
 
-    /// Frees the row. The group addresses given to `open` are not read any more.
+    /// Frees the row. From then on readers do not read at the group addresses that were passed to `open`.
     pub fn close(&self) {
         self.change(|| {
             self.kind.store(ROW_FREE, Relaxed);
@@ -213,8 +214,8 @@ impl CommRow {
         });
     }
 
-    /// Marks the communicator freed while operations on it are pending: its groups stay readable until
-    /// [`close`](Self::close).
+    /// Records that the application has freed the communicator while operations on it are pending. Its groups must stay
+    /// readable until [`close`](Self::close).
     pub fn retire(&self) {
         let kind = self.kind.load(Relaxed);
         self.change(|| self.kind.store(kind | ROW_FREED, Relaxed));
@@ -238,7 +239,8 @@ impl CommRow {
         self.uses.load(Relaxed)
     }
 
-    /// Records the end of a collective call; the communicator may have been freed meanwhile and the row reused.
+    /// Records the end of a collective call. `begun` is the result of [`begin`](Self::begin); if the row has been
+    /// reused since, this does nothing.
     pub fn end(&self, collective: usize, begun: u32) {
         if self.uses.load(Relaxed) == begun {
             add(&self.active[collective], u32::MAX);
@@ -253,7 +255,7 @@ impl CommRow {
         }
     }
 
-    /// Nanoseconds spent in calls of a collective, of those that were timed.
+    /// Nanoseconds spent in those calls of a collective that were timed.
     #[must_use]
     pub fn time_ns(&self, collective: usize) -> u64 {
         let took = self.took.get(collective);
@@ -266,7 +268,7 @@ impl CommRow {
         self.uses.load(Relaxed)
     }
 
-    /// Whether the row still belongs to the communicator of that use.
+    /// Whether the row still belongs to the communicator that had it at this [use](Self::use_number).
     #[must_use]
     pub fn is_in_use(&self, use_number: u32) -> bool {
         self.kind.load(Relaxed) != ROW_FREE && self.uses.load(Relaxed) == use_number
@@ -278,7 +280,7 @@ impl CommRow {
         (self.size.load(Relaxed), self.rank.load(Relaxed))
     }
 
-    /// Calls of a collective so far, and those in progress.
+    /// Number of calls of a collective so far, and number of those in progress.
     #[must_use]
     pub fn calls(&self, collective: usize) -> (u32, u32) {
         let count = |counts: &[AtomicU32]| {
@@ -298,7 +300,7 @@ impl CommRow {
         // PAIR(row-version): the change lies between two fences of the compiler.
         compiler_fence(Ordering::SeqCst);
         change();
-        // PAIR(row-version): the other of the two.
+        // PAIR(row-version): the second fence.
         compiler_fence(Ordering::SeqCst);
         add(&self.version, 1);
     }
@@ -317,7 +319,7 @@ pub(crate) fn put_name(places: &[AtomicU8], name: &str) {
     }
 }
 
-/// Not atomic: one thread at a time changes a row.
+/// Adds to a word, wrapping. The addition is not atomic, because only one thread at a time changes a row.
 pub(crate) fn add(word: &AtomicU32, number: u32) {
     word.store(word.load(Relaxed).wrapping_add(number), Relaxed);
 }
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_even_and_tells_of_its_last_communicator() {
+    fn a_row_has_an_even_version_and_its_last_communicator() {
         let row = CommRow::default();
         for turn in 1..4 {
             let facts = CommFacts {
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_two_characters() {
+    fn a_long_name_is_truncated_at_a_character_boundary() {
         let row = CommRow::default();
         row.rename("ééééééééééééééééééééééééééééééééé and more");
         let name = name_of(&row);
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn collectives_are_counted_by_their_name() {
+    fn collectives_are_counted_and_timed_by_name() {
         let row = CommRow::default();
         let barrier = collective("Barrier");
         let [first, _] = [row.begin(barrier), row.begin(barrier)];

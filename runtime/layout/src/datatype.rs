@@ -4,20 +4,20 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
-/// Rows of the first chunk; each further chunk has twice as many as the one before.
+/// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_TYPE_ROWS: usize = 16;
 
-/// Chunks that a table can have: more rows than there are handles.
+/// Maximum number of chunks of a table. They have more rows than there are handles.
 pub const TYPE_CHUNKS: usize = 16;
 
-/// Bytes of a datatype's name, with the terminating zero.
+/// Room for a datatype's name in bytes, with the terminating zero.
 pub const TYPE_NAME_BYTES: usize = 64;
 
 /// The table of datatypes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TypeTable {
-    /// The address of each chunk; the first 0 ends the table.
+    /// The addresses of the chunks; the first 0 ends the table.
     pub(crate) chunks: [AtomicU64; TYPE_CHUNKS],
 }
 
@@ -36,7 +36,7 @@ impl TypeTable {
         }
     }
 
-    /// Publishes a chunk. It must not move as long as the table exists.
+    /// Publishes a chunk. The chunk must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[TypeRow]) {
         assert_eq!(
             rows.len(),
@@ -44,7 +44,7 @@ impl TypeTable {
             "rows of chunk {number}"
         );
         let address = rows.as_ptr().addr() as u64;
-        // PAIR(chunk-table): a reader that finds the address finds rows that are free.
+        // PAIR(chunk-table): a reader that reads the address finds free rows there.
         crate::publish(|| self.chunks[number].store(address, Relaxed));
     }
 }
@@ -55,7 +55,7 @@ impl TypeTable {
 pub struct TypeRow {
     /// Odd while the row is being changed.
     pub(crate) version: AtomicU32,
-    /// Number of its handle; 0: the row is free.
+    /// Number of the datatype's handle; 0: the row is free.
     pub(crate) handle: AtomicU32,
     /// Whether it is committed.
     pub(crate) committed: AtomicU32,
@@ -64,14 +64,14 @@ pub struct TypeRow {
     pub(crate) bytes: AtomicU64,
     /// Bytes from one element to the next.
     pub(crate) extent: AtomicI64,
-    /// Its name, terminated by a zero.
+    /// Name of the datatype, terminated by a zero.
     pub(crate) name: [AtomicU8; TYPE_NAME_BYTES],
 }
 
 /// Data about a datatype.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeFacts<'a> {
-    /// Number of its handle, which is not 0.
+    /// Number of the datatype's handle, which is not 0.
     pub handle: u32,
     /// Whether it is committed.
     pub committed: bool,
@@ -79,7 +79,7 @@ pub struct TypeFacts<'a> {
     pub bytes: u64,
     /// Bytes from one element to the next.
     pub extent: i64,
-    /// Its name, truncated between two characters if it does not fit.
+    /// Name of the datatype; truncated between two characters if it does not fit.
     pub name: &'a str,
 }
 
@@ -98,11 +98,11 @@ impl TypeRow {
         row.committed = AtomicU32::new(facts.committed as u32);
         row.bytes = AtomicU64::new(facts.bytes);
         row.extent = AtomicI64::new(facts.extent);
-        let letters = facts.name.as_bytes();
-        assert!(letters.len() < TYPE_NAME_BYTES, "a name of the standard's");
+        let name = facts.name.as_bytes();
+        assert!(name.len() < TYPE_NAME_BYTES, "a name of the standard's");
         let mut at = 0;
-        while at < letters.len() {
-            row.name[at] = AtomicU8::new(letters[at]);
+        while at < name.len() {
+            row.name[at] = AtomicU8::new(name[at]);
             at += 1;
         }
         row
@@ -143,7 +143,7 @@ impl TypeRow {
         // PAIR(row-version): the change lies between two fences of the compiler.
         compiler_fence(Ordering::SeqCst);
         change();
-        // PAIR(row-version): the other of the two.
+        // PAIR(row-version): the second fence.
         compiler_fence(Ordering::SeqCst);
         crate::comm::add(&self.version, 1);
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_holds_what_it_was_given_until_it_is_closed() {
+    fn a_row_keeps_its_values_until_it_is_closed() {
         let row = TypeRow::default();
         row.fill(&TypeFacts {
             handle: 77,

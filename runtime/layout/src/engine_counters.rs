@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of an engine, for tools inside its own process (MPI_T performance variables).
 //!
-//! One thread at a time changes these numbers, the owner of the engine, with plain loads and stores. Any thread may
-//! read them at any time, and so may a signal handler that interrupted the owner. All accesses are relaxed, and no two
-//! values are a consistent snapshot.
+//! Only the thread that owns the engine changes these numbers, with plain loads and stores. Any thread may read them at
+//! any time, and so may a signal handler that interrupted the owner. All accesses are relaxed, so two values that are
+//! read together need not be consistent.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ impl OwnedCounter {
         self.0.load(Relaxed)
     }
 
-    /// Sets the value; for its owner.
+    /// Sets the value; only the owner may call it.
     #[inline(always)]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
@@ -43,16 +43,16 @@ impl OwnedCounter {
     }
 }
 
-/// Watermark observers of one counter.
+/// Maximum number of watermark observers of one counter.
 pub const WATCHES: usize = 16;
 
-/// A number that rises and falls, with the high or low watermark for each observer since it started.
+/// A number that rises and falls. Each observer has the high or low watermark of the number since the observer started.
 #[derive(Debug, Default)]
 pub struct WatermarkCounter {
     now: OwnedCounter,
-    /// A bit for each observer number in use.
+    /// A bit for each observer in use, by its index.
     used: AtomicU32,
-    /// A bit for each observer of the low watermark.
+    /// A bit for each observer that observes the low watermark, not the high one.
     low: AtomicU32,
     extremes: [AtomicU64; WATCHES],
 }
@@ -100,7 +100,8 @@ impl WatermarkCounter {
         }
     }
 
-    /// Starts an observer of the high or low watermark, from the present value on; `None`: all observers are in use.
+    /// Starts an observer, with the present value as its first watermark. `for_lowest`: whether it observes the low
+    /// watermark, not the high one. `None`: all observers are in use.
     pub fn watch(&self, for_lowest: bool) -> Option<WatermarkObserver> {
         let free = (0..WATCHES).find(|at| {
             let bit = 1 << at;
@@ -144,7 +145,7 @@ pub enum Queued {
     Posted,
 }
 
-/// Queues of one kind that can be observed at once.
+/// Maximum number of queues of one kind that are observed at once.
 pub const QUEUES: usize = 64;
 
 /// Lengths of the queues of one kind, for the contexts that are observed.
@@ -177,7 +178,7 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// Counts an entry added to the queue of a context; for the owner.
+    /// Counts an entry added to the queue of a context; only the owner may call it.
     #[inline(always)]
     pub fn arrived(&self, context: u32) {
         if self.are_watched() {
@@ -185,7 +186,7 @@ impl Queues {
         }
     }
 
-    /// Counts an entry removed; for the owner.
+    /// Counts an entry removed from the queue of a context; only the owner may call it.
     #[inline(always)]
     pub fn left(&self, context: u32) {
         if self.are_watched() {
@@ -205,8 +206,8 @@ impl Queues {
         self.watched.load(Relaxed) != 0
     }
 
-    /// Starts to observe the queue of a context, whose length is `length` now; for the owner. `None`: too many are
-    /// observed.
+    /// Starts to observe the queue of a context, whose present length is `length`. Returns the index of the observed
+    /// queue; `None` if too many are observed. Only the owner may call it.
     pub fn watch(&self, context: u32, length: u64) -> Option<usize> {
         let free = |row: &QueueLength| row.used.load(Relaxed) == 0;
         let at = self.rows.iter().position(free)?;
@@ -247,53 +248,54 @@ pub struct EngineCounters {
     pub kept_bytes_peak: OwnedCounter,
     /// Unexpected messages not matched.
     pub unexpected_length: WatermarkCounter,
-    /// The same for some contexts.
+    /// Unexpected messages not matched, by context, for the observed contexts.
     unexpected_queues: Queues,
-    /// Receives posted and not matched, for some contexts. The total is not counted: that would cost every message.
+    /// Receives posted and not matched, by context, for the observed contexts. There is no total, because counting it
+    /// would cost time for every message.
     posted_queues: Queues,
-    /// Queue entries inspected while matching, except by the fast path that names its receive by a token.
+    /// Queue entries inspected while matching, except on the fast path that has the token of its receive.
     pub match_attempts: OwnedCounter,
-    /// Times a sender was throttled.
+    /// How often this process throttled a sender.
     pub throttles: OwnedCounter,
     /// Messages sent by rendezvous.
     pub announced: OwnedCounter,
-    /// Bytes of those.
+    /// Bytes of the messages that `announced` counts.
     pub announced_bytes: OwnedCounter,
     /// Messages sent at once in several frames.
     pub early: OwnedCounter,
-    /// Bytes of those.
+    /// Bytes of the messages that `early` counts.
     pub early_bytes: OwnedCounter,
     /// Messages of persistent sends that bypassed the frame stream through a gate.
     pub gated: OwnedCounter,
-    /// Bytes of those.
+    /// Bytes of the messages that `gated` counts.
     pub gated_bytes: OwnedCounter,
     /// Announced messages whose data were read from the sender's memory.
     pub pulled: OwnedCounter,
-    /// Bytes of those.
+    /// Bytes of the messages that `pulled` counts.
     pub pulled_bytes: OwnedCounter,
     /// Announced messages whose data were streamed in frames.
     pub streamed: OwnedCounter,
-    /// Bytes of those.
+    /// Bytes of the messages that `streamed` counts.
     pub streamed_bytes: OwnedCounter,
     /// Operations for which cancellation was requested.
     pub cancels: OwnedCounter,
     /// Messages longer than their receive.
     pub truncated: OwnedCounter,
-    /// Operations that failed because the other process is dead.
+    /// Operations that failed because a peer is dead.
     pub lost: OwnedCounter,
-    /// Times a receiver has throttled this process.
+    /// How often a receiver throttled this process.
     pub throttled: OwnedCounter,
-    /// Times a receiver has released it.
+    /// How often a receiver released this process.
     pub released: OwnedCounter,
-    /// Long waits that have ended.
+    /// Number of long waits that have ended.
     pub waits: OwnedCounter,
-    /// Their total time in nanoseconds, each counted from the moment it became long.
+    /// Total time of long waits in nanoseconds. Each wait is counted from the moment when it became long.
     pub waited_ns: OwnedCounter,
-    /// Times that the core was yielded to other processes.
+    /// How often this process yielded its core to other processes.
     pub yields: OwnedCounter,
-    /// Communicators of this process at present.
+    /// Number of communicators that this process has at present.
     pub communicators: WatermarkCounter,
-    /// Communicators since the start.
+    /// Number of communicators made since the start.
     pub communicators_made: OwnedCounter,
     /// Event types that tools have subscribed to.
     pub subscribed: EventMask,
@@ -316,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_watch_has_its_own_extreme_since_its_own_begin() {
+    fn each_watermark_observer_has_its_own_extreme() {
         let level = WatermarkCounter::default();
         level.add(10);
         let high = level.watch(false).unwrap();
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_and_queues_run_out() {
+    fn watermark_observers_and_queues_are_limited() {
         let level = WatermarkCounter::default();
         assert!((0..WATCHES).all(|at| level.watch(true) == Some(WatermarkObserver(at))));
         assert_eq!(level.watch(true), None);
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_counted_while_it_is_watched() {
+    fn a_watched_queue_counts_its_length() {
         let queues = Queues::default();
         queues.arrived(4);
         let (first, other) = (queues.watch(4, 1).unwrap(), queues.watch(8, 0).unwrap());

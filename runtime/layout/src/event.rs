@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Types of events in an engine and around it (MPI_T events), and the set that tools have subscribed to.
+//! The types of MPI_T events, which happen in an engine and around it, and the set of types that tools have subscribed
+//! to.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -10,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub enum EventType {
     /// A message arrived before its receive.
     UnexpectedMessage,
-    /// A receive, or a matched probe, matched such a message.
+    /// A receive, or a matched probe, matched an unexpected message.
     UnexpectedMatched,
     /// A message was announced.
     RendezvousSendBegin,
@@ -18,17 +19,17 @@ pub enum EventType {
     RendezvousSendEnd,
     /// A receive matched an announced message, whose data are still to come.
     RendezvousReceiveBegin,
-    /// Those data have arrived.
+    /// The data of an announced message have arrived.
     RendezvousReceiveEnd,
     /// A request is complete.
     RequestComplete,
     /// This process throttled a sender.
     SenderThrottled,
-    /// It released the sender.
+    /// This process released a throttled sender.
     SenderReleased,
     /// A receiver throttled this process.
     CreditStallBegin,
-    /// It released this process.
+    /// A receiver released this process.
     CreditStallEnd,
     /// A communicator was made.
     CommunicatorCreated,
@@ -36,7 +37,7 @@ pub enum EventType {
     CommunicatorFreed,
     /// A call of a collective begins.
     CollectiveBegin,
-    /// It ends.
+    /// A call of a collective ends.
     CollectiveEnd,
     /// The data of a large message could not be read from the sender's memory.
     SingleCopyRefused,
@@ -46,13 +47,13 @@ pub enum EventType {
     PeerLost,
     /// The process goes to sleep.
     SleepBegin,
-    /// It is awake again.
+    /// The process is awake again.
     SleepEnd,
     /// A call of MPI failed.
     ErrorRaised,
     /// A network port has failed.
     PortDown,
-    /// It works again.
+    /// A failed network port works again.
     PortUp,
 }
 
@@ -60,7 +61,7 @@ impl EventType {
     /// Number of event types.
     pub const COUNT: usize = Self::PortUp as usize + 1;
 
-    /// Its bit in an [`EventMask`].
+    /// The bit of this event type in an [`EventMask`].
     #[inline(always)]
     #[must_use]
     pub const fn bit(self) -> u32 {
@@ -68,7 +69,7 @@ impl EventType {
     }
 }
 
-/// The set of event types with subscribers, a bit each.
+/// The set of event types that have subscribers, with a bit for each type.
 #[derive(Debug, Default)]
 pub struct EventMask(AtomicU32);
 
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_is_wanted_by_its_own_bit() {
+    fn each_event_type_has_its_own_mask_bit() {
         let wanted = EventMask::none();
         assert!(!wanted.any() && !wanted.has(EventType::UnexpectedMessage));
         wanted.set(EventType::PeerLost.bit() | EventType::UnexpectedMessage.bit());

@@ -4,17 +4,17 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 
-/// Rows of the first chunk; each further chunk has twice as many as the one before.
+/// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_GROUP_ROWS: usize = 16;
 
-/// Chunks that a table can have: more rows than there are handles.
+/// Maximum number of chunks of a table. They have more rows than there are handles.
 pub const GROUP_CHUNKS: usize = 16;
 
 /// The table of groups.
 #[derive(Debug)]
 #[repr(C)]
 pub struct GroupTable {
-    /// The address of each chunk; the first 0 ends the table.
+    /// The addresses of the chunks; the first 0 ends the table.
     pub(crate) chunks: [AtomicU64; GROUP_CHUNKS],
 }
 
@@ -33,7 +33,7 @@ impl GroupTable {
         }
     }
 
-    /// Publishes a chunk. It must not move as long as the table exists.
+    /// Publishes a chunk. The chunk must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[GroupRow]) {
         assert_eq!(
             rows.len(),
@@ -41,7 +41,7 @@ impl GroupTable {
             "rows of chunk {number}"
         );
         let address = rows.as_ptr().addr() as u64;
-        // PAIR(chunk-table): a reader that finds the address finds rows that are free.
+        // PAIR(chunk-table): a reader that reads the address finds free rows there.
         crate::publish(|| self.chunks[number].store(address, Relaxed));
     }
 }
@@ -52,18 +52,18 @@ impl GroupTable {
 pub struct GroupRow {
     /// Odd while the row is being changed.
     pub(crate) version: AtomicU32,
-    /// Number of its handle; 0: the row is free.
+    /// Number of the group's handle; 0: the row is free.
     pub(crate) handle: AtomicU32,
-    /// Number of its processes.
+    /// Number of processes in the group.
     pub(crate) size: AtomicU32,
     reserved: u32,
-    /// Address of their world ranks, 4 bytes each; 0 where ranks are world ranks.
+    /// Address of the world ranks of the group's processes, four bytes each; 0 if the ranks equal the world ranks.
     pub(crate) members: AtomicU64,
 }
 
 impl GroupRow {
-    /// Fills the row of a new group: its handle, which is not 0, its size, and the address of its world ranks, which
-    /// must not move until the row is closed.
+    /// Fills the row of a new group. `handle` is not 0. `members` is the address of the world ranks, which must not
+    /// move until the row is closed.
     pub fn fill(&self, handle: u32, size: u32, members: u64) {
         self.change(|| {
             self.size.store(size, Relaxed);
@@ -82,7 +82,7 @@ impl GroupRow {
         // PAIR(row-version): the change lies between two fences of the compiler.
         compiler_fence(Ordering::SeqCst);
         change();
-        // PAIR(row-version): the other of the two.
+        // PAIR(row-version): the second fence.
         compiler_fence(Ordering::SeqCst);
         crate::comm::add(&self.version, 1);
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_holds_what_it_was_given_until_it_is_closed() {
+    fn a_row_keeps_its_values_until_it_is_closed() {
         let row = GroupRow::default();
         row.fill(77, 3, 0x1000);
         let word = |word: &AtomicU32| word.load(Relaxed);

@@ -2,20 +2,20 @@
 //! The image of requests, unexpected messages, communicators, groups and waiting calls that a debugger reads from a
 //! stopped process, and the counters of an engine, which tools read in the process itself.
 //!
-//! **Knows** byte offsets, states and the version words that make a slot readable at any instruction.
+//! **Knows** byte offsets, states, and the version words that make a slot readable wherever the process is stopped.
 //! **Never** follows a link, allocates, or depends on how a message is matched or moved.
 //!
 //! # How a slot is read
 //! Request slots live in chunks that are never freed; a slot is in use unless its state is [`RequestState::Free`].
-//! Every change of a slot makes its version odd, changes the fields, and makes it even again. A reader that has
-//! stopped the process takes slots with an even version as they are and shows the others as "in transition". It needs
-//! no links: the order is in [`RequestFields::sequence`]. Rows of communicators ([`CommRow`]) and of waiting calls
-//! ([`CallRow`]) are read in the same manner.
+//! Every change of a slot makes its version odd, changes the fields, and makes it even again. A reader that has stopped
+//! the process takes slots with an even version as they are, and shows the others as "in transition". A reader does not
+//! follow links: [`RequestFields::sequence`] gives the order. The rows of communicators ([`CommRow`]), datatypes
+//! ([`TypeRow`]), groups ([`GroupRow`]) and waiting calls ([`CallRow`]) are read in the same manner.
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
-//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a
-//! [`EngineCounters`] are read at any time.
+//! one, so only the compiler could reorder stores; [`RequestSlot::change`] has compiler fences against this. The
+//! numbers of an [`EngineCounters`] are read at any time.
 #![no_std]
 
 mod anchor;
@@ -60,11 +60,11 @@ pub use table::{
     type_table_field,
 };
 
-/// Publishes a pointer, such as the address of a new chunk, after all that was stored before.
+/// Publishes a pointer, such as the address of a new chunk: `store` is executed after all earlier stores.
 #[inline(always)]
 pub fn publish(store: impl FnOnce()) {
-    // PAIR(chunk-table): the reader has stopped the process; only the compiler could move the store of the address
-    // forward.
+    // PAIR(chunk-table): the reader has stopped the process, so only the compiler could move the store of the address
+    // before earlier stores.
     compiler_fence(Ordering::SeqCst);
     store();
 }

@@ -3,16 +3,16 @@
 
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-/// Slots of one chunk.
+/// Number of slots in a chunk.
 pub const CHUNK_SLOTS: usize = 256;
 
-/// Most chunks of an arena: 2^19 requests, the index bits of a handle.
+/// Maximum number of chunks of an arena: 2^19 slots, as many as the index bits of a handle can number.
 pub const MAX_CHUNKS: usize = (1 << 19) / CHUNK_SLOTS;
 
-/// `peer` of a receive that takes any source.
+/// Value of `peer` in a receive from any source.
 pub const ANY_PEER: u32 = u32::MAX;
 
-/// `tag` of a receive that takes any tag.
+/// Value of `tag` in a receive of any tag.
 pub const ANY_TAG: i32 = -2;
 
 /// Kind of the operation in a request slot.
@@ -67,11 +67,11 @@ pub const FLAG_CANCELLED: u16 = 2;
 pub const FLAG_SYNCHRONOUS: u16 = 4;
 /// Flag: the application has freed the request; the slot is freed when the operation ends.
 pub const FLAG_ORPHAN: u16 = 8;
-/// Flag: the buffer is not contiguous; `buffer` is where it starts.
+/// Flag: the buffer is not contiguous; `buffer` is the address of its start.
 pub const FLAG_STRUCTURED: u16 = 16;
 /// Flag: a CANCEL for this send has been sent.
 pub const FLAG_CANCELLING: u16 = 32;
-/// Flag: a receive that was posted while no receive with a wildcard was, and that needs no special handling.
+/// Flag: a receive that needs no special handling, and was posted while no receive with a wildcard was posted.
 pub const FLAG_PLAIN: u16 = 64;
 /// Flag: this send may be sent at once in several frames.
 pub const FLAG_EARLY: u16 = 128;
@@ -80,12 +80,13 @@ pub const FLAG_LENT: u16 = 256;
 /// Flag: this queued send needs no room in the transport: it waits until its receiver opens a gate for it.
 pub const FLAG_GATED: u16 = 512;
 
-/// One request or unexpected message: two cache lines, the first for posting and matching.
+/// One request or unexpected message, in two cache lines. Posting and matching use only the first line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestSlot {
     pub(crate) version: AtomicU32,
-    /// Handle of the datatype that the application named; 0: unknown. Set when a slot is taken, before the state.
+    /// Handle of the datatype that the application passed; 0: unknown. It is set when a slot is taken, before the
+    /// state.
     pub(crate) datatype: u32,
     pub(crate) fields: RequestFields,
 }
@@ -94,34 +95,37 @@ pub struct RequestSlot {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct RequestFields {
-    /// How far the operation is.
+    /// State of the operation.
     pub state: RequestState,
     /// Kind of the operation.
     pub kind: RequestKind,
     /// `FLAG_*` bits.
     pub flags: u16,
-    /// World rank of the other side; [`ANY_PEER`] for a receive from any source.
+    /// World rank of the peer; [`ANY_PEER`] for a receive from any source. For a collective, the world rank of its
+    /// root, or [`ANY_PEER`].
     pub peer: u32,
-    /// Context id of the communicator that the message travels in.
+    /// Context id of the message.
     pub context: u32,
-    /// Tag; [`ANY_TAG`] for a receive of any tag.
+    /// Tag; [`ANY_TAG`] for a receive of any tag. For a collective, the sequence number of the call.
     pub tag: i32,
     /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle
     /// is detected.
     pub token: u32,
     /// Why the operation failed; 0 if it did not.
     pub error: u8,
-    /// Protocol of the transfer: a value defined by the engine, for display.
+    /// In a request of kind [`RequestKind::Other`]: the number of the collective plus 1, or 0 if it is not a
+    /// collective. Not used for other kinds.
     pub protocol: u16,
     /// Bytes of the buffer (receive) or of the message (send, unexpected).
     pub bytes: u64,
-    /// Address of the data in this process; 0 if they have not arrived.
+    /// Address of the data in this process; 0 if the data have not arrived.
     pub buffer: u64,
     /// Order of posting or arrival, over all slots of the process.
     pub sequence: u64,
-    /// The next slot in the queue of its bin, or of the free slots. For the engine; a debugger needs no links.
+    /// Token of the next slot in the queue of its bin, or in the list of free slots. Only for the engine: a debugger
+    /// needs no links.
     pub next: u32,
-    /// Number of its bin, while a posted receive or an unexpected message is in one.
+    /// Number of the bin in which a posted receive or an unexpected message is; otherwise undefined.
     pub bin: u32,
     /// World rank of the sender that was matched.
     pub matched_peer: u32,
@@ -129,21 +133,21 @@ pub struct RequestFields {
     pub matched_tag: i32,
     /// Bytes of the message that was matched, before any truncation.
     pub matched_bytes: u64,
-    /// The previous slot in the queue of its bin.
+    /// Token of the previous slot in the queue of its bin.
     pub prev: u32,
-    /// A short body, or state of the protocol.
+    /// State of the protocol, in a form that depends on the protocol.
     pub scratch: [u64; 5],
 }
 
 impl RequestFields {
-    /// State, kind and flags, which are adjacent: one load, one comparison.
+    /// State, kind and flags in one word: they are adjacent, so this is one load.
     #[inline(always)]
     #[must_use]
     pub const fn standing(&self) -> u32 {
         standing(self.state, self.kind, self.flags)
     }
 
-    /// Context and tag, which are adjacent.
+    /// Context and tag in one word: they are adjacent, so this is one load.
     #[inline(always)]
     #[must_use]
     pub fn envelope(&self) -> u64 {
@@ -151,7 +155,7 @@ impl RequestFields {
     }
 }
 
-/// The value of [`RequestFields::standing`] for these three.
+/// The value of [`RequestFields::standing`] for this state, kind and flags.
 #[inline(always)]
 #[must_use]
 pub const fn standing(state: RequestState, kind: RequestKind, flags: u16) -> u32 {
@@ -166,25 +170,26 @@ impl RequestSlot {
         &self.fields
     }
 
-    /// Handle of the datatype of buffer or message; 0: unknown.
+    /// Handle of the datatype that the application passed; 0: unknown.
     #[must_use]
     pub fn datatype(&self) -> u32 {
         self.datatype
     }
 
-    /// Records the datatype. It may be set after the other fields: it is informative, and nothing depends on it.
+    /// Records the datatype. This may also be called after the other fields are set: the datatype is only informative.
     #[inline(always)]
     pub fn record_datatype(&mut self, handle: u32) {
         self.datatype = handle;
     }
 
-    /// Changes the fields so that a debugger never takes a half-changed slot for a consistent one.
+    /// Changes the fields. Meanwhile the version is odd, so that a debugger never takes a half-changed slot for a
+    /// consistent one.
     #[inline(always)]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut RequestFields) -> R) -> R {
         change(&mut self.begin_change())
     }
 
-    /// As [`change`](Self::change), until the returned guard is dropped.
+    /// Begins a change as by [`change`](Self::change); it ends when the returned guard is dropped.
     #[inline(always)]
     pub fn begin_change(&mut self) -> SlotWriteGuard<'_> {
         self.advance_version();
@@ -193,7 +198,8 @@ impl RequestSlot {
         SlotWriteGuard { slot: self }
     }
 
-    /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and it is fenced.
+    /// Increments the version. Relaxed accesses suffice: the reader is a process that has stopped this one, so only the
+    /// compiler could reorder stores, and the caller has compiler fences.
     #[inline(always)]
     fn advance_version(&self) {
         let version = self.version.load(Ordering::Relaxed);
@@ -201,13 +207,13 @@ impl RequestSlot {
             .store(version.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Access to the links and scratch words alone, which no debugger reads.
+    /// Access without a change of the version: only for the links and scratch words, which no debugger reads.
     #[inline(always)]
     pub fn private(&mut self) -> &mut RequestFields {
         &mut self.fields
     }
 
-    /// Even: consistent. Odd: being changed.
+    /// The version of the slot. Even: the slot is consistent; odd: it is being changed.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)
@@ -222,7 +228,7 @@ pub struct SlotWriteGuard<'a> {
 }
 
 impl SlotWriteGuard<'_> {
-    /// As [`RequestSlot::record_datatype`].
+    /// See [`RequestSlot::record_datatype`].
     #[inline(always)]
     pub fn record_datatype(&mut self, handle: u32) {
         self.slot.record_datatype(handle);
@@ -248,7 +254,7 @@ impl core::ops::DerefMut for SlotWriteGuard<'_> {
 impl Drop for SlotWriteGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // PAIR(slot-version): the other of the two.
+        // PAIR(slot-version): the second fence.
         compiler_fence(Ordering::SeqCst);
         self.slot.advance_version();
     }
@@ -280,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_leaves_an_even_version() {
+    fn a_slot_change_leaves_an_even_version() {
         let mut slot = RequestSlot::default();
         for turn in 1..5 {
             slot.change(|fields| fields.tag = turn);

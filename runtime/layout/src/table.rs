@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table by which a reader finds every field, generated from the types.
+//! The layout table, by which a reader finds every field. The compiler computes it from the types.
 
 use core::mem::offset_of;
 
@@ -9,16 +9,16 @@ use crate::datatype::{TYPE_CHUNKS, TYPE_NAME_BYTES, TypeRow, TypeTable};
 use crate::group::{GROUP_CHUNKS, GroupRow, GroupTable};
 use crate::slot::{CHUNK_SLOTS, Chunk, RequestFields, RequestSlot};
 
-/// One row of the table by which a reader finds a field without this crate or debug information.
+/// One row of the layout table, by which a reader finds a field without this crate and without debug information.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
+    /// Number of the structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
     /// [`GROUP`] or [`GROUP_TABLE`].
     pub structure: u16,
     /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`],
-    /// [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are
-    /// never used again for something else.
+    /// [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. A number is
+    /// never reused for another field.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -152,7 +152,7 @@ pub mod group_table_field {
     pub const CHUNKS: u16 = 0;
 }
 
-/// The location of every field that a debugger needs; generated from the types, so it cannot go stale.
+/// The location of every field that a debugger needs. It is computed from the types, so it is always up to date.
 pub static LAYOUT: [FieldRow; 57] = [
     row(SLOT, field::VERSION, offset_of!(RequestSlot, version), 4),
     row(
@@ -400,7 +400,7 @@ mod tests {
             for (number, row) in rows().enumerate() {
                 assert_eq!(usize::from(row.field), number);
                 assert!(ends_at(row) <= size as u64);
-                // A field that was added later may be placed in former padding.
+                // A field that was added later may be in former padding, so rows need not be in the order of offsets.
                 for other in rows().take(number) {
                     assert!(
                         ends_at(other) <= row.offset.into() || ends_at(row) <= other.offset.into(),

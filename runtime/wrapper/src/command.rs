@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::language::{Kit, Language};
 use crate::place::flag;
 
-/// The request of a command line.
+/// What a command line requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WrapperRequest {
     Compile,
@@ -41,7 +41,7 @@ pub(crate) struct CompilerCommand {
     pub(crate) request: WrapperRequest,
     /// The value of `-cc=`, `-cxx=` or `-fc=`.
     pub(crate) compiler: Option<OsString>,
-    /// The only argument is `-v`.
+    /// Whether `-v` is the only argument.
     pub(crate) is_version_query: bool,
     static_mpi: bool,
     links: bool,
@@ -68,14 +68,14 @@ impl CompilerCommand {
         let stops_early = line
             .own
             .iter()
-            .any(|word| STOPS_BEFORE_LINKING.iter().any(|stop| word == stop));
+            .any(|argument| STOPS_BEFORE_LINKING.iter().any(|stop| argument == stop));
         line.links = inputs && !stops_early;
         line.compiles = inputs;
         line.is_version_query = line.own.len() == 1 && line.own[0] == "-v";
         line
     }
 
-    /// Takes one argument: an option of the wrapper, or one for the compiler.
+    /// Parses one argument: an option of the wrapper, or an argument for the compiler.
     fn take(&mut self, arg: &OsString, language: Language) {
         let text = arg.to_str().unwrap_or_default();
         let mut prefixes = language.options().iter();
@@ -101,64 +101,69 @@ impl CompilerCommand {
     }
 
     /// All arguments for the compiler.
-    pub(crate) fn words(&self, kit: &Kit) -> Vec<OsString> {
-        let mut words = Vec::new();
+    pub(crate) fn arguments(&self, kit: &Kit) -> Vec<OsString> {
+        let mut arguments = Vec::new();
         if self.compiles {
-            words.extend(self.compile_flags(kit));
+            arguments.extend(self.compile_flags(kit));
         }
-        words.extend(self.own.iter().cloned());
+        arguments.extend(self.own.iter().cloned());
         if self.links {
-            words.extend(self.link_flags(kit));
+            arguments.extend(self.link_flags(kit));
         }
-        words
+        arguments
     }
 
     fn compile_flags(&self, kit: &Kit) -> Vec<OsString> {
         let folders = kit.include_folders();
-        let mut words: Vec<OsString> = folders.iter().map(|folder| flag("-I", folder)).collect();
+        let mut arguments: Vec<OsString> =
+            folders.iter().map(|folder| flag("-I", folder)).collect();
         let leniency = kit.leniency.filter(|option| !self.decides(option));
-        words.extend(leniency.map(OsString::from));
-        words
+        arguments.extend(leniency.map(OsString::from));
+        arguments
     }
 
-    /// Whether the caller sets an option of the form `-fsomething` or its negation, or it must not be added: Fortran compilers pass C
-    /// files to a C compiler, which does not accept Fortran options.
+    /// Whether an option of the form `-fsomething` must not be added: the caller sets it or its negation, or there is a
+    /// C file among the arguments. Fortran compilers pass C files to a C compiler, which does not accept Fortran
+    /// options.
     fn decides(&self, option: &str) -> bool {
         let no = option.replacen("-f", "-fno-", 1);
-        let is_given = |word: &OsString| word == option || word.to_str() == Some(&no);
-        let is_c = |word: &OsString| {
-            let extension = Path::new(word).extension().unwrap_or_default();
-            !starts_with_dash(word) && SOURCES_OF_C.iter().any(|known| extension == *known)
+        let is_given = |argument: &OsString| argument == option || argument.to_str() == Some(&no);
+        let is_c = |argument: &OsString| {
+            let extension = Path::new(argument).extension().unwrap_or_default();
+            !starts_with_dash(argument) && SOURCES_OF_C.iter().any(|known| extension == *known)
         };
-        self.own.iter().any(|word| is_given(word) || is_c(word))
+        self.own
+            .iter()
+            .any(|argument| is_given(argument) || is_c(argument))
     }
 
     fn link_flags(&self, kit: &Kit) -> Vec<OsString> {
         let folders = kit.library_folders();
-        let mut words: Vec<OsString> = folders.iter().map(|folder| flag("-L", folder)).collect();
+        let mut arguments: Vec<OsString> =
+            folders.iter().map(|folder| flag("-L", folder)).collect();
         let libraries = kit.libraries().into_iter();
         let libraries = libraries.map(|name| OsString::from(format!("-l{name}")));
         if self.static_mpi {
-            words.push("-Wl,-Bstatic".into());
-            words.extend(libraries);
-            words.push("-Wl,-Bdynamic".into());
-            words.extend(STATIC_NEEDS.iter().map(OsString::from));
-            return words;
+            arguments.push("-Wl,-Bstatic".into());
+            arguments.extend(libraries);
+            arguments.push("-Wl,-Bdynamic".into());
+            arguments.extend(STATIC_NEEDS.iter().map(OsString::from));
+            return arguments;
         }
-        // RUNPATH, never RPATH: the launcher's library folder, given in the environment, must win over it.
-        words.push(flag("-Wl,-rpath,", &kit.lib));
-        words.push("-Wl,--enable-new-dtags".into());
-        words.extend(libraries);
-        words
+        // RUNPATH, never RPATH: the library folder that the launcher sets in the environment must take precedence.
+        arguments.push(flag("-Wl,-rpath,", &kit.lib));
+        arguments.push("-Wl,--enable-new-dtags".into());
+        arguments.extend(libraries);
+        arguments
     }
 
     /// The output of `-show` and similar options.
     pub(crate) fn show(&self, part: ShownPart, compiler: &[OsString], kit: &Kit) -> String {
         let compile = self.compile_flags(kit);
         let link = self.link_flags(kit);
-        let words: Vec<OsString> = match part {
-            ShownPart::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
-            // Without files: everything that a program needs.
+        let arguments: Vec<OsString> = match part {
+            ShownPart::Whole if self.compiles => [compiler, &self.arguments(kit)].concat(),
+            // Without input files the output has everything that a program needs.
             ShownPart::Whole => [compiler, &compile, &self.own, &link].concat(),
             ShownPart::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
             ShownPart::LinkCommand => [compiler, &self.own, &link].concat(),
@@ -174,11 +179,12 @@ impl CompilerCommand {
             ShownPart::Compiler => compiler.to_vec(),
             ShownPart::Version => return format!("rmpi {}", env!("CARGO_PKG_VERSION")),
         };
-        words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+        arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The options of other MPIs' wrappers that print the command: MPICH's, and Open MPI's with one or two dashes.
+/// Parses the options with which the wrappers of other MPIs print the command: those of MPICH, and those of Open MPI
+/// with one or two dashes.
 fn shown(text: &str) -> Option<ShownPart> {
     let text = text.strip_prefix('-')?;
     let text = text.strip_prefix('-').unwrap_or(text);
@@ -197,30 +203,31 @@ fn shown(text: &str) -> Option<ShownPart> {
     })
 }
 
-/// Whether the arguments have an input file. Without one (`--version`, `-v`, `-dumpmachine`) nothing is linked.
-fn has_input(words: &[OsString]) -> bool {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if TAKES_A_WORD.iter().any(|option| word == option) {
-            words.next();
-        } else if word == "-" || !starts_with_dash(word) || names_a_library(word) {
+/// Whether the arguments have an input file or a library. Without them (`--version`, `-v`, `-dumpmachine`) the compiler
+/// does not link.
+fn has_input(arguments: &[OsString]) -> bool {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if TAKES_AN_ARGUMENT.iter().any(|option| argument == option) {
+            arguments.next();
+        } else if argument == "-" || !starts_with_dash(argument) || names_a_library(argument) {
             return true;
         }
     }
     false
 }
 
-fn names_a_library(word: &OsStr) -> bool {
-    word.as_encoded_bytes().starts_with(b"-l")
+fn names_a_library(argument: &OsStr) -> bool {
+    argument.as_encoded_bytes().starts_with(b"-l")
 }
 
-fn starts_with_dash(word: &OsStr) -> bool {
-    word.as_encoded_bytes().first() == Some(&b'-')
+fn starts_with_dash(argument: &OsStr) -> bool {
+    argument.as_encoded_bytes().first() == Some(&b'-')
 }
 
-/// Quotes a word for the shell.
-fn quoted(word: &OsString) -> String {
-    let text = Path::new(word).display().to_string();
+/// Quotes an argument for the shell.
+fn quoted(argument: &OsString) -> String {
+    let text = Path::new(argument).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "-_./,=+:@%^~".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text;
@@ -252,7 +259,7 @@ const STOPS_BEFORE_LINKING: &[&str] = &[
 ];
 
 /// Options of GCC, Clang and Fortran compilers whose value is the next argument.
-const TAKES_A_WORD: &[&str] = &[
+const TAKES_AN_ARGUMENT: &[&str] = &[
     "-o",
     "-I",
     "-L",
@@ -313,11 +320,11 @@ mod tests {
         CompilerCommand::new(&args, language)
     }
 
-    fn words(text: &str) -> Vec<String> {
-        let words = parsed(text, Language::C).words(&kit());
-        words
+    fn arguments(text: &str) -> Vec<String> {
+        let arguments = parsed(text, Language::C).arguments(&kit());
+        arguments
             .iter()
-            .map(|word| word.to_str().unwrap().to_owned())
+            .map(|argument| argument.to_str().unwrap().to_owned())
             .collect()
     }
 
@@ -334,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn linking_adds_library_and_runpath_after_the_callers_words() {
-        let words = words("-O2 -o hello hello.c");
+    fn linking_adds_library_and_runpath_after_the_callers_arguments() {
+        let arguments = arguments("-O2 -o hello hello.c");
         assert_eq!(
-            words[..5],
+            arguments[..5],
             ["-I/p/include", "-O2", "-o", "hello", "hello.c"]
         );
         assert_eq!(
-            words[5..],
+            arguments[5..],
             [
                 "-L/p/lib",
                 "-Wl,-rpath,/p/lib",
@@ -361,18 +368,21 @@ mod tests {
             "-MM a.c",
             "-fsyntax-only a.c",
         ] {
-            assert!(!words(text).contains(&"-lmpi_abi".to_owned()), "{text}");
-            assert!(words(text).contains(&"-I/p/include".to_owned()), "{text}");
+            assert!(!arguments(text).contains(&"-lmpi_abi".to_owned()), "{text}");
+            assert!(
+                arguments(text).contains(&"-I/p/include".to_owned()),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn dependency_files_beside_a_link_do_not_stop_it() {
-        assert!(words("-MD -MF a.d -o a a.c").contains(&"-lmpi_abi".to_owned()));
+        assert!(arguments("-MD -MF a.d -o a a.c").contains(&"-lmpi_abi".to_owned()));
     }
 
     #[test]
-    fn questions_to_the_compiler_stay_as_they_are() {
+    fn query_options_are_passed_unchanged() {
         for text in [
             "--version",
             "-v",
@@ -381,26 +391,26 @@ mod tests {
             "-x c",
             "-print-search-dirs",
         ] {
-            assert_eq!(words(text).join(" "), text);
+            assert_eq!(arguments(text).join(" "), text);
         }
-        assert!(words("-x c -").contains(&"-lmpi_abi".to_owned()));
+        assert!(arguments("-x c -").contains(&"-lmpi_abi".to_owned()));
     }
 
     #[test]
-    fn the_static_library_comes_with_what_it_needs() {
-        let words = words("-static-mpi a.o -o a").join(" ");
+    fn static_linking_adds_the_libraries_it_needs() {
+        let arguments = arguments("-static-mpi a.o -o a").join(" ");
         assert!(
-            words.contains("-Wl,-Bstatic -lmpi_abi -Wl,-Bdynamic -lpthread"),
-            "{words}"
+            arguments.contains("-Wl,-Bstatic -lmpi_abi -Wl,-Bdynamic -lpthread"),
+            "{arguments}"
         );
         assert!(
-            !words.contains("rpath") && !words.contains("static-mpi"),
-            "{words}"
+            !arguments.contains("rpath") && !arguments.contains("static-mpi"),
+            "{arguments}"
         );
     }
 
     #[test]
-    fn each_way_of_asking_is_answered() {
+    fn every_show_option_prints_its_flags() {
         assert_eq!(show("-show -c a.c"), "cc -I/p/include -c a.c");
         assert!(show("-show").starts_with("cc -I/p/include -L/p/lib"));
         assert_eq!(show("-showme:compile"), "-I/p/include");
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn fortran_has_its_modules_and_its_library_in_front_of_that_of_c() {
+    fn fortran_adds_modules_and_its_library_before_libmpi() {
         let kit = Kit::of_fortran(&InstallTree::at("/p"), Some("/m".into()), None);
         let show = |text: &str| show_in(text, Language::Fortran, &kit);
         assert_eq!(show("-show -c a.f90"), "cc -I/p/include -I/m -c a.f90");
@@ -433,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn old_programs_are_accepted_unless_the_caller_decides() {
+    fn argument_mismatch_is_allowed_unless_the_caller_sets_it() {
         let option = "-fallow-argument-mismatch";
         let kit = Kit::of_fortran(&InstallTree::at("/p"), None, Some(option));
         let show = |text: &str| show_in(text, Language::Fortran, &kit);
@@ -454,12 +464,12 @@ mod tests {
                 "{shown}"
             );
         }
-        // A file that is written is none in C.
+        // An object file is not a C file.
         assert!(show("-show -fPIC a.o").contains(option));
     }
 
     #[test]
-    fn the_folder_of_modules_is_asked_of_the_wrapper_of_fortran_alone() {
+    fn only_the_fortran_wrapper_has_the_modules_option() {
         let request = |language| parsed("--modules", language).request;
         assert_eq!(request(Language::Fortran), WrapperRequest::Modules);
         assert_eq!(request(Language::C), WrapperRequest::Compile);
@@ -467,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn words_with_spaces_are_shown_in_quotes() {
+    fn arguments_with_spaces_are_shown_in_quotes() {
         assert_eq!(quoted(&"-DX=a b".into()), "\"-DX=a b\"");
         assert_eq!(quoted(&"-DX=\"$y\"".into()), "\"-DX=\\\"\\$y\\\"\"");
         assert_eq!(quoted(&"".into()), "\"\"");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The languages: compilers, and the arguments that a program needs.
+//! The languages of the wrappers: their compilers, and the arguments that a program in them needs.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::command::CompilerCommand;
 use crate::place::InstallTree;
 
-/// The language of a wrapper, by the name under which it was called.
+/// The language of a wrapper; the name under which the wrapper was called determines it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Language {
     C,
@@ -30,7 +30,7 @@ impl Language {
         }
     }
 
-    /// The environment variable for the compiler.
+    /// The environment variable that names the compiler.
     pub(crate) const fn variable(self) -> &'static str {
         match self {
             Self::C => "RMPI_CC",
@@ -39,7 +39,7 @@ impl Language {
         }
     }
 
-    /// The command-line options for the compiler; messages name the first.
+    /// The command-line options that name the compiler. Messages mention the first of them.
     pub(crate) const fn options(self) -> &'static [&'static str] {
         match self {
             Self::C => &["-cc=", "-cxx=", "-CC="],
@@ -62,7 +62,8 @@ impl Language {
         }
     }
 
-    /// The compiler and its first arguments: from `-cc=`, otherwise the variable, otherwise the default.
+    /// The compiler and its first arguments: from the option `-cc=` or a similar one, otherwise from the environment
+    /// variable, otherwise the default.
     pub(crate) fn compiler(self, line: &CompilerCommand) -> Vec<OsString> {
         let named = line
             .compiler
@@ -70,7 +71,8 @@ impl Language {
             .or_else(|| env::var_os(self.variable()));
         let named = named.filter(|text| !text.is_empty());
         let named = named.unwrap_or_else(|| self.default_compiler().into());
-        // An existing path may contain spaces; anything else is split into a command and arguments.
+        // The path of an existing file is taken as it is, as it may contain spaces. Anything else is split into a
+        // command and arguments.
         if Path::new(&named).is_file() {
             return vec![named];
         }
@@ -114,7 +116,7 @@ pub(crate) struct Kit {
     is_fortran: bool,
     /// The folder of the compiled Fortran modules and the archive of their code.
     modules: Option<PathBuf>,
-    /// The option that lets the compiler accept old programs, if it has one.
+    /// The option with which the compiler accepts old programs, if it needs one.
     pub(crate) leniency: Option<&'static str>,
 }
 
@@ -130,7 +132,7 @@ impl Kit {
         }
     }
 
-    /// The kit of Fortran. Without modules, programs that include `mpif.h` can still be compiled.
+    /// The kit of Fortran. Without modules only programs that include `mpif.h` can be compiled.
     pub(crate) fn of_fortran(
         place: &InstallTree,
         modules: Option<PathBuf>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpicc`, `rmpicxx` and `rmpifort` (also `mpicc`, `mpicxx`, `mpic++`, `mpifort`, `mpif90`, `mpif77`): the system's compiler,
-//! with the header and the library of the installation that contains the wrapper.
+//! `rmpicc`, `rmpicxx` and `rmpifort` (also `mpicc`, `mpicxx`, `mpic++`, `mpifort`, `mpif90`, `mpif77`): they run the
+//! system's compiler with the header and the library of the installation that contains the wrapper.
 //!
-//! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran the cache of compiled modules
-//! (`modules.rs`).
-//! **Never** changes an argument of the caller, or adds a contradictory one; it replaces itself by the compiler.
+//! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran the cache of
+//! compiled modules (`modules.rs`). **Never** changes an argument of the caller, or adds an argument that contradicts
+//! one. In the end the process executes the compiler.
 //!
-//! One thread, no clean-up: all paths end in `exec`, or in a message on standard error and exit code 127.
+//! One thread, no clean-up. A compilation ends in `exec`, or in a message on standard error and exit code 127.
 
 mod command;
 mod language;
@@ -48,23 +48,23 @@ fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
     let place = InstallTree::find()?;
     let line = CompilerCommand::new(&args, language);
     match line.request {
-        WrapperRequest::Help => say(&help(name)),
+        WrapperRequest::Help => print(&help(name)),
         WrapperRequest::Show(part) => {
             let compiler = language.compiler(&line);
-            // No messages: the caller may parse all output.
+            // Messages are suppressed: the caller may parse all output.
             let kit = kit(language, &compiler, &place, |_| ());
-            say(&line.show(part, &compiler, &kit))
+            print(&line.show(part, &compiler, &kit))
         }
         WrapperRequest::Modules => {
             let compiler = real_compiler(language, &line)?;
             let folder = Modules::of(&compiler, &place)?.find_or_make(|text| report(name, text))?;
-            say(&folder.display().to_string())
+            print(&folder.display().to_string())
         }
         WrapperRequest::Compile => become_compiler(name, language, &line, &place),
     }
 }
 
-fn say(text: &str) -> Result<(), String> {
+fn print(text: &str) -> Result<(), String> {
     writeln!(io::stdout(), "{text}")
         .map_err(|why| format!("cannot write to standard output: {why}"))
 }
@@ -81,10 +81,11 @@ fn become_compiler(
     line: &CompilerCommand,
     place: &InstallTree,
 ) -> Result<(), String> {
-    let words = real_compiler(language, line)?;
-    let (program, first) = words.split_first().ok_or("no compiler is named")?;
+    let compiler = real_compiler(language, line)?;
+    let (program, first) = compiler.split_first().ok_or("no compiler is named")?;
     if line.is_version_query {
-        // For the user; programs that query a compiler's version read standard output.
+        // The line for the user goes to standard error, since programs that query a compiler's version read standard
+        // output.
         eprintln!(
             "rmpi {} wraps: {}",
             env!("CARGO_PKG_VERSION"),
@@ -92,12 +93,12 @@ fn become_compiler(
         );
     }
     let kit = match line.has_files() {
-        true => kit(language, &words, place, |text| report(name, text)),
+        true => kit(language, &compiler, place, |text| report(name, text)),
         false => Kit::of_c(place),
     };
     let why = Command::new(program)
         .args(first)
-        .args(line.words(&kit))
+        .args(line.arguments(&kit))
         .exec();
     Err(match why.kind() {
         io::ErrorKind::NotFound => language.missing(program),
@@ -108,7 +109,7 @@ fn become_compiler(
     })
 }
 
-/// The kit of a language; if the Fortran modules are not available, a message is printed, and the rest is returned.
+/// The kit of a language. If the Fortran modules are not available, reports why, and returns a kit without them.
 fn kit(
     language: Language,
     compiler: &[OsString],
@@ -127,10 +128,10 @@ fn kit(
     Kit::of_fortran(place, folder.ok(), leniency)
 }
 
-/// The compiler and its first arguments; an error if it is this very program.
+/// The compiler and its first arguments; an error if the compiler is this program itself.
 fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsString>, String> {
-    let words = language.compiler(line);
-    let program = words.first().ok_or("no compiler is named")?;
+    let compiler = language.compiler(line);
+    let program = compiler.first().ok_or("no compiler is named")?;
     if is_wrapper(program) {
         return Err(format!(
             "{} names the wrapper itself; it must name the compiler behind it, for example {}",
@@ -138,10 +139,10 @@ fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsStr
             language.default_compiler()
         ));
     }
-    Ok(words)
+    Ok(compiler)
 }
 
-/// Whether `program` is this very file, which would execute itself in a loop.
+/// Whether `program` is the file of this program, which would then execute itself for ever.
 fn is_wrapper(program: &OsString) -> bool {
     let Ok(ours) = env::current_exe().and_then(|path| path.canonicalize()) else {
         return false;

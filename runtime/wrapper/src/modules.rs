@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The modules `mpi` and `mpi_f08`, compiled once for each compiler.
+//! Compiles the modules `mpi` and `mpi_f08`, once for each compiler.
 //!
-//! Module files can only be read by the Fortran compiler that wrote them, often only by the same version. So the sources are
-//! installed, and a folder of compiled modules is named after the compiler, its version, and the sources. It is made when it is
-//! first needed: in the installed tree or, if that is not writable, in the user's cache.
+//! Only the Fortran compiler that wrote a module file can read it, often only the same version. So the sources of the
+//! modules are installed. A folder of compiled modules is made when it is first needed: in the installed tree or, if
+//! that is not writable, in the user's cache. The name of the folder consists of the compiler, its version, and a hash
+//! of the sources and the compiler's options.
 //!
-//! A folder is complete or absent: it is built under a temporary name and renamed. The build holds a lock, so that the many
-//! wrappers of a parallel make wait for one of them.
+//! A folder is complete or absent: it is built under a temporary name and renamed. A build holds a lock, so that of the
+//! wrappers of a parallel make one builds and the others wait.
 
 use std::env;
 use std::ffi::OsString;
@@ -33,11 +34,12 @@ pub(crate) struct Modules {
     places: Vec<PathBuf>,
 }
 
-/// The sources, in order of dependency. The first must compile; the second is optional, for compilers that are too old for it.
+/// The sources, in order of dependency. The first must compile. The second is optional, because some compilers are too
+/// old for it.
 const SOURCES: [&str; 2] = ["mpi", "mpi_f08"];
 
 impl Modules {
-    /// The modules of a compiler, which is run to get its version.
+    /// The modules of a compiler. Runs the compiler to get its version.
     pub(crate) fn of(compiler: &[OsString], place: &InstallTree) -> Result<Self, String> {
         let version = version(compiler)?;
         let sources = place.module_sources();
@@ -53,7 +55,7 @@ impl Modules {
         })
     }
 
-    /// The folder of the compiled modules. It is built if there is none, after a message to `report`.
+    /// The folder of the compiled modules. If there is none, builds it, after a message to `report`.
     pub(crate) fn find_or_make(&self, report: impl Fn(&str)) -> Result<PathBuf, String> {
         if let Some(found) = self.found() {
             return Ok(found);
@@ -73,8 +75,9 @@ impl Modules {
         ))
     }
 
-    /// The option with which the compiler accepts calls of one procedure with arguments of different types, as in programs with
-    /// `mpif.h`: gfortran rejects them since version 10 without it; older versions do not have it.
+    /// The option with which the compiler accepts calls of one procedure with arguments of different types, as in
+    /// programs with `mpif.h`. gfortran needs it since version 10; `None` for older versions and other compilers, which
+    /// do not have the option.
     pub(crate) fn leniency(&self) -> Option<&'static str> {
         let id = id(&self.version);
         let (major, _) = id.strip_prefix("gfortran-")?.split_once('.')?;
@@ -90,7 +93,8 @@ impl Modules {
     fn make(&self, place: &Path, report: &impl Fn(&str)) -> Result<PathBuf, ModuleFailure> {
         let whole = place.join(&self.name);
         fs::create_dir_all(place).map_err(|why| ModuleFailure::at(place, &why))?;
-        // Released when the file is closed. On a file system without locks two builds may run at once, which is only wasteful.
+        // The lock is released when the file is closed. On a file system without locks two builds may run at once,
+        // which only wastes time.
         let lock =
             File::create(place.join(".lock")).map_err(|why| ModuleFailure::at(place, &why))?;
         let _ = lock.lock();
@@ -107,11 +111,11 @@ impl Modules {
         ));
         let built = self.build(&draft, report).and_then(|()| {
             let renamed = fs::rename(&draft, &whole);
-            // Another build was first.
+            // The rename fails if another build was first; then its folder is used.
             let renamed = renamed.or_else(|why| if whole.is_dir() { Ok(()) } else { Err(why) });
             renamed.map_err(|why| ModuleFailure::at(&whole, &why))
         });
-        // After a success it does not exist any more.
+        // After a success the draft does not exist any more.
         let _ = fs::remove_dir_all(&draft);
         built.map(|()| whole)
     }
@@ -154,7 +158,7 @@ impl Modules {
         compile.args(first).args(["-c", "-O2", "-fPIC", "-o"]);
         compile.arg(format!("{source}.o"));
         compile.arg(self.sources.join(format!("{source}.f90")));
-        // Every compiler writes the modules where it runs.
+        // Every compiler writes module files into its working directory.
         let done = compile.current_dir(draft).output();
         done.map_err(|why| format!("cannot start {}: {why}", Path::new(program).display()))
     }
@@ -165,7 +169,7 @@ const LENIENCY: &str = "-fallow-argument-mismatch";
 /// Why modules were not made.
 #[derive(Debug)]
 enum ModuleFailure {
-    /// Another parent folder may work.
+    /// This parent folder did not work, but another may.
     Place(String),
     /// The compiler failed.
     Compiler(String),
@@ -182,8 +186,8 @@ fn cache() -> Option<PathBuf> {
     let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     // By the XDG specification relative paths are ignored.
     let named = named.filter(|path| path.is_absolute());
-    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
-    Some(named.or_else(home)?.join("rmpi/fortran"))
+    let home_cache = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
+    Some(named.or_else(home_cache)?.join("rmpi/fortran"))
 }
 
 /// The first non-empty line of the compiler's `--version`.
@@ -197,22 +201,22 @@ fn version(compiler: &[OsString]) -> Result<String, String> {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty());
     line.map(str::to_owned).ok_or_else(|| {
         format!(
-            "{} says nothing when it is asked for its version",
+            "{} prints nothing for --version",
             Path::new(program).display()
         )
     })
 }
 
-/// A name for a folder: `gfortran-12.2.0` of `GNU Fortran (Debian 12.2.0-14) 12.2.0`.
+/// Makes a folder name of a version line: `gfortran-12.2.0` of `GNU Fortran (Debian 12.2.0-14) 12.2.0`.
 fn id(version: &str) -> String {
-    let known = FAMILIES.iter().find(|(words, _)| version.contains(words));
+    let known = FAMILIES.iter().find(|(name, _)| version.contains(name));
     let is_number =
-        |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
-    // The distribution's own number stands in brackets and comes first.
-    let mut words = version
+        |field: &&str| field.contains('.') && field.starts_with(|c: char| c.is_ascii_digit());
+    // The version number of the distribution's package comes first, in brackets.
+    let mut fields = version
         .split_whitespace()
-        .filter(|word| !word.ends_with(')'));
-    let raw = match (known, words.find(is_number)) {
+        .filter(|field| !field.ends_with(')'));
+    let raw = match (known, fields.find(is_number)) {
         (Some((_, family)), Some(number)) => format!("{family}-{number}"),
         _ => version.to_owned(),
     };
@@ -228,7 +232,7 @@ fn id(version: &str) -> String {
     name.trim_start_matches('.').to_owned()
 }
 
-/// Names in version lines, and the names that we use.
+/// Compilers' names in version lines, and their names in folder names.
 const FAMILIES: [(&str, &str); 5] = [
     ("GNU Fortran", "gfortran"),
     ("flang", "flang"),
@@ -259,14 +263,17 @@ fn fingerprint(sources: &Path, compiler: &[OsString]) -> Result<u32, String> {
             })?;
         add(&text);
     }
-    let options = compiler.iter().skip(1).map(|word| word.as_encoded_bytes());
+    let options = compiler
+        .iter()
+        .skip(1)
+        .map(|option| option.as_encoded_bytes());
     options
-        .filter(|word| word.starts_with(b"-"))
+        .filter(|option| option.starts_with(b"-"))
         .for_each(&mut add);
     Ok(hash)
 }
 
-/// The first line of the compiler's output with an error, or its last line.
+/// The first line of the compiler's error output that contains "error", or its last line.
 fn first_error(done: &Output) -> String {
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -279,11 +286,12 @@ fn first_error(done: &Output) -> String {
     }
 }
 
-/// Checks that there is space left: a failure for lack of space is no property of the compiler.
+/// Checks that there is disk space left, so that a compilation that failed for lack of space is not blamed on the
+/// compiler.
 fn room(draft: &Path) -> Result<(), ModuleFailure> {
     let probe = draft.join("probe");
     let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);
-    // It may have been written in part.
+    // The file may have been written in part.
     let _ = fs::remove_file(&probe);
     wrote.map_err(|why| ModuleFailure::at(draft, &why))
 }
@@ -305,7 +313,7 @@ fn archive(draft: &Path, objects: &[String]) -> Result<(), ModuleFailure> {
     )))
 }
 
-/// Makes a folder readable for all users, independent of the umask.
+/// Makes a folder and its files readable for all users, independent of the umask.
 fn open_to_all(folder: &Path) -> io::Result<()> {
     for file in fs::read_dir(folder)? {
         fs::set_permissions(file?.path(), Permissions::from_mode(0o644))?;
@@ -313,14 +321,14 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
-/// Removes old drafts of builds that were killed, on any machine.
+/// Removes old drafts of builds that were killed. Other machines may have run these builds.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_draft = entry.file_name().as_encoded_bytes().starts_with(b".");
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());
         if is_draft && age.is_some_and(|age| age > STALE) {
-            // The lock file stays.
+            // The lock file stays, because this removes only folders.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -334,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compilers_are_told_apart_by_what_they_say() {
+    fn compiler_ids_come_from_the_version_output() {
         for (version, wanted) in [
             ("GNU Fortran (Debian 12.2.0-14) 12.2.0", "gfortran-12.2.0"),
             (
@@ -354,8 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn only_newer_versions_of_gfortran_are_asked_to_be_lenient() {
-        for (version, is_asked) in [
+    fn only_gfortran_10_or_newer_gets_the_leniency_option() {
+        for (version, has_option) in [
             ("GNU Fortran (Debian 12.2.0-14) 12.2.0", true),
             ("GNU Fortran (GCC) 10.1.0", true),
             ("GNU Fortran (Ubuntu 9.4.0-1ubuntu1~20.04.2) 9.4.0", false),
@@ -370,11 +378,11 @@ mod tests {
                 name: String::new(),
                 places: Vec::new(),
             };
-            assert_eq!(modules.leniency().is_some(), is_asked, "{version}");
+            assert_eq!(modules.leniency().is_some(), has_option, "{version}");
         }
     }
 
-    /// An installed tree with sources, and a shell script as the compiler: `body` runs in the draft folder.
+    /// Makes an installed tree with sources, and a shell script as the compiler, which runs `body` in the draft folder.
     fn set_up(name: &str, body: &str) -> (PathBuf, Modules) {
         let prefix = env::temp_dir().join(format!("modules-{name}-{}", process::id()));
         let place = InstallTree::at(&prefix);
@@ -387,7 +395,7 @@ mod tests {
         let version = "test \"$1\" = --version && echo flang version 1.0 && exit";
         fs::write(&script, format!("#!/bin/sh\n{version}\n{body}\n")).unwrap();
         fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-        // A compiler with an option.
+        // The compiler is `sh` with an argument.
         let compiler = ["sh".into(), script.into_os_string()];
         let mut modules = Modules::of(&compiler, &place).unwrap();
         modules.places.truncate(1);
@@ -395,7 +403,7 @@ mod tests {
         (prefix, modules)
     }
 
-    /// Writes the output of a compiler: the object after `-o`, and a module.
+    /// A script that writes the output of a compiler: the object file after `-o`, and a module file.
     const GOOD: &str = "echo x > \"$5\"; echo x > \"${5%.o}.mod\"";
 
     fn names(folder: &Path) -> Vec<String> {
@@ -409,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_once_and_holds_modules_and_archive() {
+    fn the_module_folder_is_built_once_with_archive() {
         let (prefix, modules) = set_up("once", GOOD);
         let reports = std::cell::Cell::new(0);
         let report = |_: &str| reports.set(reports.get() + 1);
@@ -428,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_fails_leaves_nothing_and_its_words_are_told() {
+    fn a_failing_compiler_leaves_no_folder_and_its_errors_are_reported() {
         let (prefix, modules) = set_up("fails", "echo 'Error: no' >&2; exit 1");
         let why = modules.find_or_make(|_| ()).unwrap_err();
         assert!(why.contains("Error: no") && why.contains("mpif.h"), "{why}");
@@ -437,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_is_too_old_for_the_second_module_has_the_first() {
+    fn a_compiler_too_old_for_mpi_f08_still_gets_mpi() {
         let body = format!("case $5 in *f08*) echo Error >&2; exit 1;; esac; {GOOD}");
         let (prefix, modules) = set_up("old", &body);
         let folder = modules.find_or_make(|_| ()).unwrap();
@@ -446,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_compiler_is_not_taken_for_an_old_one() {
+    fn a_killed_compiler_is_an_error_not_an_old_version() {
         let body = format!("case $5 in *f08*) kill -9 $$;; esac; {GOOD}");
         let (prefix, modules) = set_up("killed", &body);
         assert!(modules.find_or_make(|_| ()).is_err());
@@ -455,10 +463,10 @@ mod tests {
     }
 
     #[test]
-    fn where_the_tree_cannot_be_written_to_the_cache_is_taken() {
+    fn an_unwritable_tree_falls_back_to_the_cache() {
         let (prefix, modules) = set_up("cache", GOOD);
         fs::create_dir_all(prefix.join("lib/rmpi")).unwrap();
-        // A file instead of the folder is an error even for root.
+        // A file in place of the folder is an error even for root.
         fs::write(prefix.join("lib/rmpi/fortran"), "").unwrap();
         let folder = modules.find_or_make(|_| ()).unwrap();
         assert_eq!(folder, prefix.join("cache").join(&modules.name));
@@ -466,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_make_one_folder() {
+    fn concurrent_wrappers_build_one_module_folder() {
         let (prefix, modules) = set_up("many", &format!("sleep 0.05; {GOOD}"));
         let reports = std::sync::Mutex::new(0);
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installation: the parent of the folder that contains the wrapper, so that it can be moved.
+//! The installed tree: the parent of the folder that contains the wrapper. So an installation can be moved.
 
 use std::env;
 use std::ffi::OsString;
@@ -54,15 +54,15 @@ impl InstallTree {
         self.prefix.join("share/rmpi/fortran")
     }
 
-    /// The parent of the compiled modules for all users, with a folder for each compiler.
+    /// The folder for compiled modules of all users; it has a folder for each compiler.
     pub(crate) fn modules(&self) -> PathBuf {
         self.prefix.join("lib/rmpi/fortran")
     }
 }
 
-/// An option with a path in the same argument, such as `-I`.
-pub(crate) fn flag(letters: &str, path: &Path) -> OsString {
-    let mut word = OsString::from(letters);
-    word.push(path);
-    word
+/// An option, such as `-I`, with a path in the same argument.
+pub(crate) fn flag(option: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(option);
+    argument.push(path);
+    argument
 }

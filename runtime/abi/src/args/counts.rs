@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts and displacements, which are `int` in `MPI_X` and `MPI_Count` or `MPI_Aint` in `MPI_X_c`: one type for both.
+//! Parameters that are counts or displacements. They are `int` in `MPI_X`, and `MPI_Count` or `MPI_Aint` in `MPI_X_c`;
+//! bodies get one type for both functions.
 //!
 //! # Safety
 //! The rules A1 to A3 of [`crate::args`].
@@ -12,7 +13,7 @@ use crate::c::MPI_UNDEFINED;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 
-/// Which form of a function was called: counts in `int` or in `MPI_Count`.
+/// The form of a function that was called: with counts of type `int` or of type `MPI_Count`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountWidth {
     /// `MPI_X`.
@@ -24,11 +25,11 @@ pub enum CountWidth {
 /// An output parameter of one count.
 #[derive(Debug)]
 pub enum OutCount<'a> {
-    /// Of `MPI_X`.
+    /// `int`: the parameter of `MPI_X`.
     Int(&'static str, OutArg<'a, c_int>),
-    /// Of `MPI_X_c`.
+    /// `MPI_Count`: the parameter of `MPI_X_c`.
     Large(OutArg<'a, MPI_Count>),
-    /// An `MPI_Aint`, in either.
+    /// `MPI_Aint`: the parameter of either function.
     Address(OutArg<'a, MPI_Aint>),
 }
 
@@ -60,7 +61,7 @@ impl OutCount<'_> {
         unsafe { OutArg::new(name, pointer) }.map(Self::Address)
     }
 
-    /// Writes the count; one that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    /// Writes the count. A count that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
     pub fn set(&self, value: i64) -> Result<()> {
         match self {
             Self::Large(out) => out.set(value),
@@ -73,7 +74,8 @@ impl OutCount<'_> {
         Ok(())
     }
 
-    /// Writes the count, or `MPI_UNDEFINED` if it does not fit, as MPI 5.0 section 3.2.5 requires for `MPI_Get_count`.
+    /// Writes the count, or `MPI_UNDEFINED` if `value` is `None` or does not fit, as MPI 5.0 section 3.2.5 requires for
+    /// `MPI_Get_count`.
     pub fn set_or_undefined(&self, value: Option<i64>) {
         let undefined = i64::from(MPI_UNDEFINED);
         match self {
@@ -104,14 +106,14 @@ fn too_large(name: &str, value: i64) -> Error {
     )
 }
 
-/// A count that is read and written: the position in a packed buffer.
+/// A count that is read and written, such as the position in a packed buffer.
 #[derive(Debug)]
 pub enum InOutCount<'a> {
-    /// Of `MPI_X`.
+    /// `int`: the parameter of `MPI_X`.
     Int(&'static str, InOutArg<'a, c_int>),
-    /// Of `MPI_X_c`.
+    /// `MPI_Count`: the parameter of `MPI_X_c`.
     Large(InOutArg<'a, MPI_Count>),
-    /// An `MPI_Aint`, in either.
+    /// `MPI_Aint`: the parameter of either function.
     Address(InOutArg<'a, MPI_Aint>),
 }
 
@@ -152,7 +154,7 @@ impl InOutCount<'_> {
         }
     }
 
-    /// Writes the count; one that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    /// Writes the count. A count that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
     pub fn set(&self, value: i64) -> Result<()> {
         match self {
             Self::Large(both) => both.set(value),
@@ -169,16 +171,16 @@ impl InOutCount<'_> {
 /// An array of counts or displacements.
 #[derive(Clone, Copy, Debug)]
 pub enum CountArray<'a> {
-    /// Of `MPI_X`.
+    /// `int`: the parameter of `MPI_X`.
     Int(&'a [c_int]),
-    /// Of `MPI_X_c`.
+    /// `MPI_Count`: the parameter of `MPI_X_c`.
     Large(&'a [MPI_Count]),
-    /// Of `MPI_Aint`, in either.
+    /// `MPI_Aint`: the parameter of either function.
     Address(&'a [MPI_Aint]),
 }
 
 impl CountArray<'_> {
-    /// The parameter `name`, `length` of type `int`.
+    /// The parameter `name`: an array of `length` values of type `int`.
     ///
     /// # Safety
     /// A2.
@@ -187,7 +189,7 @@ impl CountArray<'_> {
         unsafe { slice(name, pointer, length) }.map(Self::Int)
     }
 
-    /// The parameter `name`, `length` of type `MPI_Count`.
+    /// The parameter `name`: an array of `length` values of type `MPI_Count`.
     ///
     /// # Safety
     /// A2.
@@ -196,7 +198,7 @@ impl CountArray<'_> {
         unsafe { slice(name, pointer, length) }.map(Self::Large)
     }
 
-    /// The parameter `name`, `length` of type `MPI_Aint`.
+    /// The parameter `name`: an array of `length` values of type `MPI_Aint`.
     ///
     /// # Safety
     /// A2.
@@ -223,30 +225,30 @@ impl CountArray<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no counts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them in order.
+    /// All counts in order.
     pub fn iter(&self) -> impl Iterator<Item = i64> {
         (0..self.len()).map(|index| self.get(index))
     }
 }
 
-/// An array of counts whose length the body determines: mostly the communicator's size.
+/// An array of counts whose length the body determines: usually the size of the communicator.
 #[derive(Clone, Copy, Debug)]
 pub enum CountsPtr<'a> {
-    /// Of `MPI_X`.
+    /// `int`: the parameter of `MPI_X`.
     Int(super::Array<'a, c_int>),
-    /// Of `MPI_X_c`.
+    /// `MPI_Count`: the parameter of `MPI_X_c`.
     Large(super::Array<'a, MPI_Count>),
-    /// Of `MPI_Aint`, in either.
+    /// `MPI_Aint`: the parameter of either function.
     Address(super::Array<'a, MPI_Aint>),
 }
 
 impl<'a> CountsPtr<'a> {
-    /// The parameter `name`, of type `int`.
+    /// The parameter `name`: an array of type `int`.
     ///
     /// # Safety
     /// A3.
@@ -255,7 +257,7 @@ impl<'a> CountsPtr<'a> {
         Self::Int(unsafe { super::Array::new(name, pointer) })
     }
 
-    /// The parameter `name`, of type `MPI_Count`.
+    /// The parameter `name`: an array of type `MPI_Count`.
     ///
     /// # Safety
     /// A3.
@@ -264,7 +266,7 @@ impl<'a> CountsPtr<'a> {
         Self::Large(unsafe { super::Array::new(name, pointer) })
     }
 
-    /// The parameter `name`, of type `MPI_Aint`.
+    /// The parameter `name`: an array of type `MPI_Aint`.
     ///
     /// # Safety
     /// A3.
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_too_large_for_an_int_is_an_error_or_undefined_and_fits_the_large_form() {
+    fn a_count_too_large_for_int_is_an_error_or_undefined() {
         let (mut small, mut large) = (0, 0);
         // SAFETY: a local.
         let int = unsafe { OutCount::int("count", &raw mut small) }.unwrap();
@@ -307,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_each_width_read_the_same() {
+    fn count_arrays_of_every_width_are_read_correctly() {
         let (ints, counts, aints) = ([1, -2], [1_i64, -2], [1_isize, -2]);
-        // SAFETY: local arrays of two.
+        // SAFETY: local arrays of two values.
         let int = unsafe { CountsPtr::int("n", ints.as_ptr()) };
         // SAFETY: as above.
         let large = unsafe { CountsPtr::count("n", counts.as_ptr()) };
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_read_and_written_in_its_own_width() {
+    fn an_int_position_is_updated_and_overflow_is_an_error() {
         let mut position = 4;
         // SAFETY: a local.
         let both = unsafe { InOutCount::int("position", &raw mut position) }.unwrap();

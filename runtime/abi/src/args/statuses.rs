@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statuses: they may be ignored, and `MPI_ERROR` is written only where several requests complete.
+//! Parameters that are statuses. An output status may be ignored. `MPI_ERROR` is written only by the functions
+//! `set_empty` and `set_error`.
 //!
 //! # Safety
 //! The rules A1 and A2 of [`crate::args`].
@@ -13,7 +14,7 @@ use crate::c::MPI_SUCCESS;
 use crate::error::{Error, Result};
 use crate::status::MPI_Status;
 
-/// Reads the status `name`; `MPI_STATUS_IGNORE`, which is NULL, is an error.
+/// Reads the status `name`. `MPI_STATUS_IGNORE`, which is NULL, is an error.
 ///
 /// # Safety
 /// A1.
@@ -25,7 +26,7 @@ pub unsafe fn status(name: &str, pointer: *const MPI_Status) -> Result<MPI_Statu
     Ok(unsafe { pointer.read() })
 }
 
-/// A status whose fields are set individually; the others, which may be uninitialized, are unchanged.
+/// A status whose fields are set individually. Fields that are not set stay unchanged; they may be uninitialized.
 #[derive(Debug)]
 pub struct StatusMut<'a> {
     place: NonNull<MPI_Status>,
@@ -36,7 +37,7 @@ impl StatusMut<'_> {
     /// The parameter `name`; NULL is an error.
     ///
     /// # Safety
-    /// A1, for writing.
+    /// A1, for a status that is written.
     pub unsafe fn new(name: &str, pointer: *mut MPI_Status) -> Result<Self> {
         let place = NonNull::new(pointer).ok_or_else(|| Error::null(name))?;
         Ok(Self {
@@ -66,7 +67,7 @@ impl StatusMut<'_> {
         write(field, error);
     }
 
-    /// Writes the cancelled flag.
+    /// Writes whether the operation was cancelled.
     pub fn set_cancelled(&self, cancelled: bool) {
         // SAFETY: A1, guaranteed to the constructor: the field is inside the status.
         let internal = unsafe { &raw mut (*self.place.as_ptr()).internal };
@@ -76,7 +77,7 @@ impl StatusMut<'_> {
         );
     }
 
-    /// Writes the length in bytes.
+    /// Writes the length of the message in bytes.
     pub fn set_bytes(&self, bytes: u64) {
         let mut counted = MPI_Status::EMPTY;
         counted.set_bytes(bytes);
@@ -93,7 +94,8 @@ impl StatusMut<'_> {
         );
     }
 
-    /// Writes all fields except `MPI_ERROR`, which MPI 5.0 section 3.2.5 reserves for calls that complete several requests.
+    /// Writes all fields except `MPI_ERROR`. MPI 5.0 section 3.2.5 reserves that field for calls that complete several
+    /// requests.
     fn set_all_but_error(&self, status: MPI_Status) {
         self.set_source(status.MPI_SOURCE);
         self.set_tag(status.MPI_TAG);
@@ -126,7 +128,7 @@ impl OutStatus<'_> {
         }))
     }
 
-    /// Whether it is `MPI_STATUS_IGNORE`.
+    /// Whether the parameter is `MPI_STATUS_IGNORE`.
     pub fn is_ignored(&self) -> bool {
         self.0.is_none()
     }
@@ -156,7 +158,7 @@ pub struct OutStatuses<'a> {
 }
 
 impl OutStatuses<'_> {
-    /// The parameter, `length` statuses.
+    /// The parameter: an array of `length` statuses.
     ///
     /// # Safety
     /// A2.
@@ -168,7 +170,7 @@ impl OutStatuses<'_> {
         }
     }
 
-    /// Whether it is `MPI_STATUSES_IGNORE`.
+    /// Whether the parameter is `MPI_STATUSES_IGNORE`.
     pub fn is_ignored(&self) -> bool {
         self.pointer.is_null()
     }
@@ -180,13 +182,14 @@ impl OutStatuses<'_> {
         }
     }
 
-    /// Writes the empty status at `index`, whose `MPI_ERROR` is `MPI_SUCCESS` (MPI 5.0 section 3.7.3).
+    /// Writes the empty status at `index`. Its `MPI_ERROR` is `MPI_SUCCESS` (MPI 5.0 section 3.7.3).
     pub fn set_empty(&self, index: usize) {
         self.set(index, MPI_Status::EMPTY);
         self.set_error(index, MPI_SUCCESS);
     }
 
-    /// Writes `MPI_ERROR` of the status at `index`, for a call that returns `MPI_ERR_IN_STATUS`.
+    /// Writes `MPI_ERROR` of the status at `index`: for a call that returns `MPI_ERR_IN_STATUS`, or for the empty
+    /// status.
     pub fn set_error(&self, index: usize, error: c_int) {
         if let Some(place) = self.place(index) {
             place.set_error(error);
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_written_without_its_error() {
+    fn writing_a_status_keeps_its_mpi_error_field() {
         let mut status = MPI_Status {
             MPI_ERROR: 99,
             ..MPI_Status::EMPTY
@@ -227,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn statuses_may_be_ignored_and_end_where_they_end() {
+    fn a_status_array_may_be_ignored_and_is_not_overrun() {
         // SAFETY: NULL is MPI_STATUSES_IGNORE.
         let ignored = unsafe { OutStatuses::new(core::ptr::null_mut(), 3) };
         ignored.set(0, MPI_Status::EMPTY);
         let mut list = [MPI_Status::received(0, 0, 1); 2];
-        // SAFETY: one of the two of a local array.
+        // SAFETY: a local array of two statuses, of which one may be written.
         let out = unsafe { OutStatuses::new(list.as_mut_ptr(), 1) };
         out.set(1, MPI_Status::received(9, 9, 9));
         out.set_error(0, 15);
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn single_fields_are_written_alone() {
+    fn setting_a_status_field_keeps_the_other_fields() {
         let mut status = MPI_Status::received(1, 2, 3);
         // SAFETY: a local.
         let place = unsafe { StatusMut::new("status", &raw mut status) }.unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Input and output strings.
+//! Parameters that are input or output strings.
 //!
 //! # Safety
-//! The rules A1, A3 and A4 of [`crate::args`].
+//! The rules A3 and A4 of [`crate::args`].
 #![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::{CStr, c_char};
@@ -46,21 +46,23 @@ impl OutString<'_> {
         })
     }
 
-    /// Writes as much of `text` as fits, between characters, and a NUL; returns the number of bytes before the NUL.
+    /// Writes as much of `text` as fits without splitting a character, and a NUL; returns the number of bytes before
+    /// the NUL. A capacity of 0 writes nothing.
     pub fn set(&self, text: &str) -> usize {
         let mut text = text.to_owned();
         crate::error::truncate(&mut text, self.capacity.saturating_sub(1));
         self.set_bytes(text.as_bytes())
     }
 
-    /// Writes as many of `bytes` as fit, and a NUL; returns the number of bytes before the NUL.
+    /// Writes as many of `bytes` as fit, and a NUL; returns the number of bytes before the NUL. A capacity of 0 writes
+    /// nothing.
     pub fn set_bytes(&self, bytes: &[u8]) -> usize {
         let Some(room) = self.capacity.checked_sub(1) else {
             return 0;
         };
         let bytes = &bytes[..bytes.len().min(room)];
         for (at, byte) in bytes.iter().chain(&[0]).enumerate() {
-            // SAFETY: A4, guaranteed to the constructor: `at` is below the capacity, as room is left for the NUL.
+            // SAFETY: A4, guaranteed to the constructor: `at` is below the capacity, because room is left for the NUL.
             let place = unsafe { self.place.as_ptr().add(at) };
             // SAFETY: as above: it may be written.
             unsafe { place.write(byte.cast_signed() as c_char) };
@@ -89,7 +91,7 @@ impl<'a> OutChars<'a> {
         })
     }
 
-    /// A parameter that may be NULL.
+    /// A parameter that may be NULL. `None`: it is NULL.
     ///
     /// # Safety
     /// A4.
@@ -100,7 +102,7 @@ impl<'a> OutChars<'a> {
         })
     }
 
-    /// The output string with a capacity from another parameter of the call (A4).
+    /// The output string, with a capacity that another parameter of the call gives (A4).
     pub fn within(self, capacity: usize) -> OutString<'a> {
         OutString {
             place: self.place,
@@ -136,14 +138,16 @@ impl Strings<'_> {
         self.pointer.is_null()
     }
 
-    /// The strings: `length` of them or, if that is `None`, all up to the first NULL. An empty list for NULL.
+    /// Reads the first `length` strings or, if `length` is `None`, all up to the first NULL. `MPI_ARGV_NULL` is read as
+    /// an empty list.
     pub fn read(&self, length: Option<usize>) -> Result<Vec<CString>> {
         let mut list = Vec::new();
         if self.is_null() {
             return Ok(list);
         }
         while length.is_none_or(|length| list.len() < length) {
-            // SAFETY: A3, guaranteed to the constructor: no NULL came yet, and no more than `length` are read.
+            // SAFETY: A3, guaranteed to the constructor: no NULL was read before this place, and no more than `length`
+            // strings are read.
             let place = unsafe { self.pointer.add(list.len()) };
             // SAFETY: as above: it may be read.
             let string = unsafe { place.read() };
@@ -170,7 +174,7 @@ impl StringLists<'_> {
     /// The parameter `name`.
     ///
     /// # Safety
-    /// A3, and A3 and A4 for each list.
+    /// A3 for the array of lists; A3 and A4 for each list.
     pub unsafe fn new(name: &'static str, pointer: *mut *mut *mut c_char) -> Self {
         Self {
             name,
@@ -179,7 +183,7 @@ impl StringLists<'_> {
         }
     }
 
-    /// The first `length` lists (A3); all of them empty for `MPI_ARGVS_NULL`.
+    /// Reads the first `length` lists (A3). `MPI_ARGVS_NULL` is read as `length` empty lists.
     pub fn read(&self, length: usize) -> Result<Vec<Vec<CString>>> {
         if self.pointer.is_null() {
             return Ok(vec![Vec::new(); length]);
@@ -203,19 +207,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_does_not_fit_is_cut_and_always_ends() {
+    fn text_that_does_not_fit_is_truncated_and_null_terminated() {
         let mut room = [1; 6];
         // SAFETY: a local array of six.
         let out = unsafe { OutString::new("name", room.as_mut_ptr(), 5) }.unwrap();
         assert_eq!(out.set("MPI_COMM_WORLD"), 4);
         assert_eq!(room.map(|c| c as u8), *b"MPI_\0\x01");
-        // SAFETY: no room is allowed: nothing is written.
+        // SAFETY: a capacity of 0 is allowed: nothing is written.
         let none = unsafe { OutString::new("name", room.as_mut_ptr(), 0) }.unwrap();
         assert_eq!(none.set("x"), 0);
     }
 
     #[test]
-    fn a_list_of_strings_ends_at_null_or_at_its_length() {
+    fn a_string_array_ends_at_null_or_at_its_length() {
         let (a, b) = (c"-n".as_ptr().cast_mut(), c"4".as_ptr().cast_mut());
         let mut argv = [a, b, core::ptr::null_mut()];
         // SAFETY: a local array that ends with NULL.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values of MPI_T variables: memory of the program, whose type is that of the variable.
+//! Values of MPI_T variables: the program's memory, whose element type is the datatype of the variable.
 //!
 //! # Safety
-//! The rule A3 of [`crate::args`]. By the standard a call uses, of a value, as many elements of the variable's datatype as
-//! `MPI_T_cvar_handle_alloc` or `MPI_T_pvar_handle_alloc` returned; of a text, up to its NUL; of an object, one handle. No alignment
-//! is assumed: tools pass arrays of characters.
+//! The rule A3 of [`crate::args`]. The standard fixes how much memory a call accesses. A value has as many elements of
+//! the variable's datatype as `MPI_T_cvar_handle_alloc` or `MPI_T_pvar_handle_alloc` returned; a text ends at its NUL;
+//! an object is one handle. No alignment is assumed: tools pass arrays of characters.
 #![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::c_void;
@@ -33,12 +33,12 @@ impl InValue<'_> {
         }
     }
 
-    /// The first bytes: as many as the variable's datatype has (A3).
+    /// The first `N` bytes; `N` is the size of the variable's datatype (A3).
     pub fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
         self.item(0)
     }
 
-    /// The bytes of element `at`, which is below the variable's count (A3).
+    /// The bytes of element `at`; `at` is below the variable's count (A3).
     pub fn item<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
@@ -49,14 +49,14 @@ impl InValue<'_> {
         Ok(unsafe { place.read() })
     }
 
-    /// The text, if its NUL is among the first `most` bytes, which is the variable's count (A3).
+    /// The text without its NUL; `None` if the first `most` bytes contain no NUL. `most` is the variable's count (A3).
     pub fn text(&self, most: usize) -> Result<Option<Vec<u8>>> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
         let mut text = Vec::new();
         for at in 0..most {
-            // SAFETY: A3, guaranteed to the constructor: no NUL came yet and `at` is below the count.
+            // SAFETY: A3, guaranteed to the constructor: no NUL precedes this byte, and `at` is below the count.
             let place = unsafe { self.pointer.add(at) };
             // SAFETY: as above: it may be read.
             let byte = unsafe { place.read() };
@@ -95,13 +95,13 @@ impl OutValue<'_> {
         self.pointer.is_null()
     }
 
-    /// Writes all these bytes: no more than the variable's elements have (A3). It does not allocate, so that signal handlers can
-    /// call it, except for the error on NULL.
+    /// Writes `bytes`, which are no longer than all elements of the variable together (A3). Signal handlers can call
+    /// this: it allocates only for the error that it returns on NULL.
     pub fn set(&self, bytes: &[u8]) -> Result<()> {
         self.set_from(0, bytes)
     }
 
-    /// The same for element `at`, which is below the variable's count.
+    /// Writes the bytes of element `at`; `at` is below the variable's count (A3).
     pub fn set_item<const N: usize>(&self, at: usize, bytes: &[u8; N]) -> Result<()> {
         self.set_from(N * at, bytes)
     }
@@ -141,12 +141,13 @@ impl ToolObject<'_> {
         }
     }
 
-    /// The number of the handle, for a variable that is bound to an object (A3: of others it is never looked at).
+    /// The handle's bits. Only for a variable that is bound to an object; for other variables the pointer is never
+    /// dereferenced (A3).
     pub fn bits(&self) -> Result<usize> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        // SAFETY: A3, guaranteed to the constructor: a handle lies there, which is as wide as a pointer.
+        // SAFETY: A3, guaranteed to the constructor: the pointer is to a handle, which is as wide as a pointer.
         Ok(unsafe { self.pointer.read_unaligned() })
     }
 }
@@ -159,7 +160,7 @@ mod tests {
     use crate::args::{InOutArg, OutChars};
 
     #[test]
-    fn a_text_ends_within_its_count_or_is_none() {
+    fn a_tool_string_must_end_within_its_count() {
         // SAFETY: a string of four bytes.
         let value = unsafe { InValue::new("buf", c"shm".as_ptr().cast()) };
         assert_eq!(value.text(4), Ok(Some(b"shm".to_vec())));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_out_as_they_are_and_come_in_again() {
+    fn tool_values_are_written_and_read_unaligned() {
         let mut room = [0_u8; 9];
         // SAFETY: a local array with room for one number that is not aligned.
         let out = unsafe { OutValue::new("buf", room[1..].as_mut_ptr().cast()) };
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn s15_3_3_text_is_cut_to_its_room_and_its_length_is_always_told() {
+    fn s15_3_3_truncated_text_returns_the_full_length() {
         assert_eq!(text_of(8, "abc"), ("abc\0####".to_owned(), 4));
         assert_eq!(text_of(4, "abc"), ("abc\0####".to_owned(), 4));
         assert_eq!(text_of(3, "abc"), ("ab\0#####".to_owned(), 4));

@@ -98,7 +98,7 @@ impl PreparedCollective for Bcast {
 #[derive(Clone)]
 struct Gather {
     mine: Option<Payload>,
-    /// Only at the root.
+    /// The blocks of all ranks; empty except at the root.
     all: Blocks,
     root: CollectiveRoot,
     method: GatherMethod,
@@ -107,7 +107,7 @@ struct Gather {
 /// The method of a gather.
 #[derive(Clone, Copy)]
 enum GatherMethod {
-    /// From each to the root.
+    /// A message from each rank to the root.
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
@@ -137,7 +137,7 @@ impl PreparedCollective for Gather {
 
 #[derive(Clone)]
 struct Scatter {
-    /// At the root alone.
+    /// The blocks of all ranks; empty except at the root.
     all: Blocks,
     mine: Option<Payload>,
     root: CollectiveRoot,
@@ -147,7 +147,7 @@ struct Scatter {
 /// The method of a scatter.
 #[derive(Clone, Copy)]
 enum ScatterMethod {
-    /// From the root to each.
+    /// A message from the root to each rank.
     Direct,
     /// The best algorithm for equal blocks in one group.
     Equal,
@@ -187,7 +187,7 @@ struct Allgather {
 /// The method of an allgather whose blocks are separate messages.
 #[derive(Clone, Copy)]
 enum AllgatherMethod {
-    /// From each to each.
+    /// A message from each rank to each rank.
     Direct,
     /// The best algorithm for blocks of different lengths.
     Various,
@@ -226,7 +226,7 @@ impl PreparedCollective for Allgather {
 
 #[derive(Clone)]
 struct Alltoall {
-    /// `None`: in place.
+    /// The blocks to send; `None`: `MPI_IN_PLACE`.
     out: Option<Equal>,
     into: Equal,
     method: AlltoallMethod,
@@ -235,7 +235,7 @@ struct Alltoall {
 /// The method of an all-to-all whose blocks are separate messages.
 #[derive(Clone, Copy)]
 enum AlltoallMethod {
-    /// From each to each.
+    /// A message from each rank to each rank.
     Direct,
     /// The best algorithm for blocks of different lengths.
     Various,
@@ -285,7 +285,7 @@ impl PreparedCollective for Alltoall {
     }
 }
 
-/// Copies the own block to its position.
+/// Copies this rank's own block to its position in `all`.
 fn put_own(call: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
     let block = all.len() / call.size() as usize;
     let place = &mut all[call.rank() as usize * block..][..block];
@@ -645,7 +645,7 @@ mod prepare {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // For two ranks with a core each, messages are faster: there is no fast path.
+        // For two ranks with a core each, separate messages are faster.
         let method = match data::shape(mpi).flat {
             true => AlltoallMethod::Various,
             false => AlltoallMethod::Direct,

@@ -15,10 +15,10 @@ use crate::handle::{MPI_Comm, MPI_Datatype};
 use crate::pt2pt::{self, bad_rank, payload};
 use crate::state::LibraryState;
 
-/// One block per rank, in rank order; of an intercommunicator, per rank of the remote group.
+/// One block per rank, in rank order. On an intercommunicator: one per rank of the remote group.
 pub(super) type Blocks = Rc<[Payload]>;
 
-/// Equal blocks: separate, or all as one piece of memory if they are small enough to be sent together.
+/// Equal blocks: as separate pieces of memory, or as one piece if they are small enough to be sent together.
 #[derive(Clone)]
 pub(super) enum Equal {
     Small(Payload),
@@ -69,7 +69,8 @@ pub(super) fn equal(
     })
 }
 
-/// As [`equal`], in one piece if a block has at most `limit` bytes, or all together at most `limit_of_all`.
+/// One block of `count` items for each rank, consecutive from `buf`: as one piece of memory if `is_small` is true of
+/// the bytes of a block, otherwise, and always on an intercommunicator, as separate pieces.
 pub(super) fn equal_or_whole(
     mpi: Mpi,
     group: &Comm,
@@ -170,7 +171,7 @@ pub(super) fn no_place_between_groups(group: &Comm, in_place: bool) -> Result<()
     Ok(())
 }
 
-/// Checks that send and receive buffer are different (MPI 5.0 section 2.3).
+/// Checks that the send buffer and the receive buffer are different (MPI 5.0 section 2.3).
 pub(super) fn not_the_same(sent: Option<&Payload>, received: Option<&Payload>) -> Result<()> {
     differ(address(sent), address(received))
 }
@@ -197,7 +198,7 @@ impl Equal {
     }
 }
 
-/// As [`not_the_same`], for the block of `rank` in both.
+/// Checks with [`not_the_same`] that the block of `rank` is different memory in `sent` and `received`.
 pub(super) fn not_the_same_block(
     sent: &Equal,
     received: &Equal,
@@ -207,7 +208,7 @@ pub(super) fn not_the_same_block(
     differ(sent.address(rank, ranks), received.address(rank, ranks))
 }
 
-/// As [`not_the_same`], for the own block and its position in the result.
+/// Checks with [`not_the_same`] that this rank's block is different memory from its position in the result.
 pub(super) fn not_its_place(sent: Option<&Payload>, received: &Equal, group: &Comm) -> Result<()> {
     differ(address(sent), received.address(group.rank, group.size()))
 }
@@ -223,7 +224,7 @@ fn differ(sent: Option<u64>, received: Option<u64>) -> Result<()> {
     match sent {
         Some(address) if sent == received => {
             let detail = format!(
-                "the send and the receive buffer are the same memory, at {address:#x}; MPI_IN_PLACE says that it is meant so"
+                "the send and the receive buffer are the same memory, at {address:#x}; pass MPI_IN_PLACE if that is intended"
             );
             Err(Error::new(ErrorClass::BUFFER, detail))
         }
@@ -231,14 +232,14 @@ fn differ(sent: Option<u64>, received: Option<u64>) -> Result<()> {
     }
 }
 
-/// Contiguous bytes of data: their memory itself, or a packed copy if it has gaps.
+/// The bytes of data, contiguous: the memory of the data itself, or a packed copy if the data has gaps.
 pub(super) enum Dense {
     Lent(UserMemory),
     Copied(Box<[u8]>, Structured),
 }
 
 impl Dense {
-    /// `reads`: the current contents are needed.
+    /// `reads`: whether the current contents are needed.
     pub(super) fn of(data: &Payload, reads: bool) -> Self {
         match data {
             Payload::Dense(memory) => Self::Lent(*memory),
@@ -250,7 +251,7 @@ impl Dense {
         }
     }
 
-    /// The memory of the bytes, valid as long as this value.
+    /// The memory of the bytes; valid as long as `self` exists.
     pub(super) fn memory(&mut self) -> UserMemory {
         match self {
             Self::Lent(memory) => *memory,
@@ -265,7 +266,7 @@ impl Dense {
         }
     }
 
-    /// The bytes, for reading: another call may read the same memory.
+    /// The bytes, shared: another call may read this memory at the same time.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Lent(memory) => memory.as_slice(),
@@ -319,7 +320,7 @@ fn extent(state: &LibraryState, datatype: MPI_Datatype) -> Result<i64> {
     )
 }
 
-/// Checks a buffer's address before displacements are added.
+/// Checks a buffer's address before displacements are added to it.
 fn check_unmoved(
     state: &LibraryState,
     buf: MutBuf,

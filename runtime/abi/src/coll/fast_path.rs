@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fast paths of collectives for their common arguments, tried before the ordinary path: see [`FastCall`](runtime::collective::FastCall).
-//! Each function returns `None` in every other case, so errors are always detected and worded on the ordinary path.
+//! Fast paths of collectives for their common arguments, tried before the ordinary path: see
+//! [`FastCall`](runtime::collective::FastCall). Each function returns `None` in every other case, so the ordinary path
+//! detects and words all errors.
 
 mod various;
 
@@ -246,7 +247,8 @@ fn fast_call<const COLLECTIVE: usize>(
     })
 }
 
-/// The same for a rank that does not lead its node. Below `MPI_THREAD_MULTIPLE` only, since other threads would wait while it sleeps.
+/// Runs a fast path for a rank that is not the leader of its node. `None` at `MPI_THREAD_MULTIPLE`, because other
+/// threads would wait for the lock while this rank sleeps.
 #[inline(never)]
 fn fast_member_call<const COLLECTIVE: usize>(
     mpi: Mpi,
@@ -266,7 +268,7 @@ fn rank(it: &FastCall<'_>, rank: c_int) -> Option<u32> {
     u32::try_from(rank).ok().filter(|rank| *rank < it.size())
 }
 
-/// A non-empty buffer of items of a contiguous predefined datatype.
+/// A buffer of `count` items of a contiguous predefined datatype; `None` if it is empty.
 #[inline]
 fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     let bytes = usize::try_from(count)
@@ -278,7 +280,7 @@ fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory>
     lend(buf, 0, bytes).ok()
 }
 
-/// The same for any number of items; empty memory for none.
+/// A buffer of `count` items of a contiguous predefined datatype; for 0 items empty memory.
 #[inline]
 fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     match count {
@@ -287,7 +289,8 @@ fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<Use
     }
 }
 
-/// The same with a block for each rank, as long as the own one, which is separate memory.
+/// A buffer with a block of `count` items for each rank. Each block is as long as `mine`, this rank's own block, which
+/// does not overlap the buffer.
 fn blocks(
     it: &FastCall<'_>,
     mine: UserMemory,
@@ -307,7 +310,7 @@ fn are_apart(one: UserMemory, other: UserMemory) -> bool {
     first_end <= second || second_end <= first
 }
 
-/// Input and output of a reduction, which are separate unless the input is in place.
+/// Input and output of a reduction. Their addresses differ unless the input is in place.
 fn both(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -322,7 +325,8 @@ fn both(
     (input.address() != output.address()).then_some((input, output))
 }
 
-/// The input of a reduce-scatter: separate memory, or the output buffer if it is in place.
+/// The input of a reduce-scatter: memory that does not overlap `output`, or the receive buffer if the input is in
+/// place.
 fn scattered(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -354,5 +358,5 @@ const REDUCE_SCATTER_BLOCK: usize = queue_layout::collective("Reduce_scatter_blo
 const REDUCE_SCATTER: usize = queue_layout::collective("Reduce_scatter");
 const SCAN: usize = queue_layout::collective("Scan");
 const EXSCAN: usize = queue_layout::collective("Exscan");
-/// Lowest valid address: below are NULL and the constants of address type (`MPI_IN_PLACE`).
+/// Lowest valid address. NULL and the constants of address type (`MPI_IN_PLACE`) are below.
 const FIRST_ADDRESS: usize = 4096;

@@ -17,29 +17,29 @@ use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
 pub(crate) trait PreparedCollective: Clone + 'static {
-    /// Its index in `queue_layout::COLLECTIVES`, if it is there.
+    /// The index of the collective in `queue_layout::COLLECTIVES`; `None` if it is not in that table.
     fn number(&self) -> Option<usize> {
         None
     }
 
-    /// Its root, if it has one.
+    /// The root of the call, if the collective has one.
     fn root(&self) -> Option<CollectiveRoot> {
         None
     }
 
-    /// Bytes of its data, if these must be equal on all ranks of a group (MPI 5.0 section 6.2.1).
+    /// Bytes of the call's data, if their number must be equal on all ranks of a group (MPI 5.0 section 6.2.1).
     fn bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Runs it. The memory of the arguments is borrowed until the future is complete.
+    /// Runs the collective. The memory of the arguments is borrowed until the future is complete.
     fn run(
         &self,
         call: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
-/// A call that is counted, for debuggers, while it is in progress.
+/// A call that debuggers see as in progress while it runs.
 #[derive(Clone)]
 pub(crate) struct Counted<C> {
     row: Option<&'static CommRow>,
@@ -106,7 +106,7 @@ pub(crate) fn start_nonblocking(
 ) -> Result<()> {
     let call = CollectiveCall::new(mpi, comm);
     let record = debugger_record(&call, comm, &prepared);
-    // Before the task borrows any memory.
+    // The request is reserved before the task borrows any memory.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(call, prepared);
     let task = match try_at_once(mpi, task) {
@@ -131,7 +131,7 @@ pub(crate) fn start_nonblocking(
     Ok(())
 }
 
-/// The task of a collective; its status is empty (MPI 5.0 section 6.12).
+/// The task of a collective. The status of its request is empty (MPI 5.0 section 6.12).
 fn as_task(call: CollectiveCall<Mpi>, prepared: impl PreparedCollective) -> Task {
     Box::pin(async move {
         let ended = call.end(prepared.run(&call).await);
@@ -169,7 +169,8 @@ pub(crate) fn init_persistent(
     Ok(())
 }
 
-/// The debugger's record of a call in the background.
+/// The record of a nonblocking or persistent call for debuggers: its index in `queue_layout::COLLECTIVES`, and what it
+/// waits for.
 type DebuggerRecord = Option<(usize, AwaitedCollective)>;
 
 fn debugger_record(
@@ -200,20 +201,20 @@ fn root_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<Peer> {
     }
 }
 
-/// Bytes of a call for debuggers; not for intercommunicators, whose groups may contribute different sizes.
+/// Bytes of a call, for debuggers; `None` on an intercommunicator, whose groups may contribute different sizes.
 fn bytes_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<u64> {
     prepared.bytes().filter(|_| !comm.is_inter())
 }
 
-/// Defines the bodies of a blocking, a nonblocking and a persistent function, from the function that prepares the arguments. The
-/// call is counted before that. In brackets: the function that the blocking form tries first.
+/// Defines the bodies of the blocking, the nonblocking and the persistent form of a collective, from the function that
+/// prepares its arguments. In brackets: the fast path that the blocking form tries first.
 macro_rules! three_forms {
     ($name:literal $([$fast_path:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         #[inline]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            /// The general case.
+            /// The ordinary path.
             #[inline(never)]
             fn ordinary(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
                 let group = $crate::comm::any(mpi, comm)?.for_one_call();
@@ -257,7 +258,7 @@ macro_rules! three_forms {
 }
 pub(crate) use three_forms;
 
-/// Calls the function that is tried first, if there is one.
+/// Calls the fast path, if there is one.
 macro_rules! try_fast_path {
     ([] $args:tt) => {
         None::<()>

@@ -49,7 +49,7 @@ impl PreparedCollective for Exchange {
     }
 }
 
-/// Functions that prepare the calls from the arguments.
+/// Functions that prepare calls from their arguments.
 mod prepare {
     use super::*;
 
@@ -87,7 +87,7 @@ mod prepare {
         })
     }
 
-    /// The same block to all destinations.
+    /// Prepares a neighbour allgather: each destination gets the same block.
     fn gathered(
         mpi: Mpi,
         group: &Comm,

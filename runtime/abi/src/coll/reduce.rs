@@ -54,9 +54,10 @@ pub fn reduce_local(
 #[derive(Clone)]
 struct Reduce {
     input: Payload,
-    /// Only at the root.
+    /// `None` except at the root.
     output: Option<Payload>,
-    /// `None` for `MPI_PROC_NULL` as the root of an intercommunicator, where only communicator and root are significant.
+    /// `None` if the root is `MPI_PROC_NULL` on an intercommunicator: then only the arguments communicator and root are
+    /// significant.
     op: Option<Combiner>,
     root: CollectiveRoot,
 }
@@ -102,7 +103,7 @@ impl PreparedCollective for Reduce {
     }
 }
 
-/// Reductions that begin with every rank's input in its output buffer.
+/// Reductions with a result on every rank.
 #[derive(Clone)]
 struct Everywhere {
     input: Payload,
@@ -147,7 +148,7 @@ impl PreparedCollective for Everywhere {
     }
 }
 
-/// Exclusive scan: rank 0's output is unchanged (MPI 5.0 section 6.11.2), so the input is not copied there.
+/// Exclusive scan. Rank 0's output buffer stays unchanged (MPI 5.0 section 6.11.2), so rank 0 unpacks no result.
 #[derive(Clone)]
 struct Exscan {
     input: Payload,
@@ -175,7 +176,7 @@ impl PreparedCollective for Exscan {
 struct ReduceScatter {
     input: Payload,
     output: Payload,
-    /// Bytes of each rank's part.
+    /// Bytes of each rank's part of the result.
     lengths: Rc<[usize]>,
     op: Combiner,
 }
@@ -387,7 +388,7 @@ mod prepare {
         Ok(())
     }
 
-    /// This rank's input: the receive buffer if it is in place.
+    /// This rank's input: the send buffer, or the receive buffer if the send buffer is `MPI_IN_PLACE`.
     fn input_of(sendbuf: ConstBuf, recvbuf: MutBuf) -> MutBuf {
         match sendbuf.is_in_place() {
             true => recvbuf,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address of the program's call of MPI, found on a tool's request by unwinding the call stack.
 //!
-//! A call through tools has a frame of a dedicated function (`top_X` of its entry), and the caller is above that. So calls cost
-//! nothing unless a tool requests the address.
+//! A call of `MPI_X` through tools has a frame of the function `top_X`, and the caller's frame is above that frame. So
+//! a call does not have to record its caller, and costs nothing unless a tool requests the address.
 //!
 //! # Safety
-//! The unwinder is in the compiler's run-time library; it gets a function of the right type, and a pointer that outlives the walk.
+//! The unwinder of the compiler's run-time library gets a function of the right type, and a pointer that outlives the
+//! walk.
 #![allow(unsafe_code, reason = "calls the unwinder")]
 
 use core::ffi::{c_int, c_void};
@@ -13,14 +14,16 @@ use core::ptr::null_mut;
 
 use crate::qmpi_table::FUNCTIONS;
 
-/// Follows the call of the first tool, so that it is not a tail call and the caller's frame exists during it.
+/// Placed after the call of the first tool, so that this call is not a tail call, and the frame of its caller exists
+/// while it runs.
 #[inline(always)]
 pub fn keep_frame() {
-    // SAFETY: no instruction; it only prevents that a call before it is compiled as a tail call.
+    // SAFETY: the assembly is empty. It only prevents that a call before it is compiled as a tail call.
     unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// The return address of the MPI call that this thread is in; `None` if it is in none, or a frame cannot be unwound.
+/// The return address of the MPI call that this thread is in; `None` if the thread is not in an MPI call, or a frame
+/// cannot be unwound.
 pub(super) fn calling() -> Option<*mut c_void> {
     let mut walk = StackWalk {
         entry: None,
@@ -33,15 +36,15 @@ pub(super) fn calling() -> Option<*mut c_void> {
 
 /// The state of a walk up the call stack.
 struct StackWalk {
-    /// The entry point that the program called, once the frame that entered the stack of tools was found.
+    /// Address of the entry point that the program called; `None` until the frame of a `top_X` is found.
     entry: Option<usize>,
     found: *mut c_void,
 }
 
 extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
-    // SAFETY: the pointer that `calling` passed, not used elsewhere during the walk.
+    // SAFETY: the pointer that `calling` passed; it is not used elsewhere during the walk.
     let walk = unsafe { &mut *walk.cast::<StackWalk>() };
-    // SAFETY: the unwinder's own frame, inside its callback.
+    // SAFETY: the unwinder passed `frame` to this callback.
     let start = unsafe { _Unwind_GetRegionStart(frame) };
     let Some(entry) = walk.entry else {
         let mut forms = FUNCTIONS.iter().map(|(_, forms)| forms);
@@ -60,7 +63,7 @@ extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
 
 /// `_URC_NO_REASON`.
 const GO_ON: c_int = 0;
-/// `_URC_END_OF_STACK`: any other value ends the walk.
+/// `_URC_END_OF_STACK`; every value except `_URC_NO_REASON` ends the walk.
 const STOP: c_int = 5;
 
 unsafe extern "C" {

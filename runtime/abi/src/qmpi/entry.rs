@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The functions that tools call: to register themselves, to intercept functions, and to find the next callee.
 //!
-//! They may be called at any time and from any thread, return a code and never call an error handler.
+//! Tools may call them at any time and from any thread. They return a code, and never call an error handler.
 //!
 //! # Safety
 //! Q1 and Q2 of the [module above](super).
@@ -19,10 +19,10 @@ use crate::qmpi_table::FUNCTIONS;
 /// Longest name of a tool, including the NUL: `QMPI_MAX_TOOL_NAME_LENGTH`.
 const NAME_ROOM: usize = 256;
 
-/// Registers a tool; this alone intercepts nothing.
+/// Registers a tool. Registration itself intercepts no function.
 ///
-/// `MPI_ERR_ARG`: no name, an empty one or one of more than 255 characters, or no function. `MPI_ERR_OTHER`: there is a tool of that
-/// name, or the stack was already built, at the first call of MPI.
+/// `MPI_ERR_ARG`: the name is NULL, empty or longer than 255 characters, or the function is NULL. `MPI_ERR_OTHER`: a
+/// tool of that name is registered already, or the stack is built, which happens at the first call of MPI.
 ///
 /// # Safety
 /// The name is a C string, the function complies with Q1.
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
     answer(builder().announce(announced), MPI_ERR_OTHER)
 }
 
-/// Stores a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: the callback of another instance runs, or none.
+/// Stores a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: the callback of another instance runs, or no
+/// callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
     let mut builder = builder();
@@ -58,7 +59,7 @@ pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut 
     MPI_SUCCESS
 }
 
-/// Intercepts an MPI function with one that takes a context first; called from the callback of the instance.
+/// Intercepts an MPI function with a function that takes a context first. Called from the callback of the instance.
 ///
 /// `MPI_ERR_ARG`: no such function of MPI, no function given, or the instance has functions of the other form.
 /// `MPI_ERR_OTHER`: the callback of another instance runs, or none.
@@ -74,7 +75,8 @@ pub unsafe extern "C" fn QMPI_Register_tool_function(
     intercept(tool_id, function_enum, function_ptr, Flavour::Context)
 }
 
-/// The same with one that takes a context and the tool's number first: MPICH's form.
+/// Intercepts an MPI function with a function that takes a context and the tool's number first: MPICH's form of
+/// [`QMPI_Register_tool_function`], with the same errors.
 ///
 /// # Safety
 /// The function complies with Q1.
@@ -98,7 +100,8 @@ fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: F
     answer(builder.intercept(flavour, function, address), MPI_ERR_ARG)
 }
 
-/// The pointer that the instance stored. `MPI_ERR_ARG`: the context is not this instance's, or NULL for the result.
+/// Writes the pointer that the instance stored. `MPI_ERR_ARG`: the context is not that of this instance, or `storage`
+/// is NULL.
 ///
 /// # Safety
 /// `storage` is NULL or has room for a pointer.
@@ -111,12 +114,12 @@ pub unsafe extern "C" fn QMPI_Context_get_storage(
     if usize::try_from(tool_id) != Ok(context.0) {
         return MPI_ERR_ARG;
     }
-    // SAFETY: as for this function.
+    // SAFETY: the obligations of this function are those of the called one.
     unsafe { QMPI_Get_tool_storage(context, tool_id, storage) }
 }
 
-/// The number of the instance of a context: an extension of rmpi, since a function in the mail's form does not get the instance that
-/// it is called for. `MPI_ERR_ARG`: a context of MPI itself, or NULL for the result.
+/// Writes the number of the instance that a context names. An extension of rmpi: a function in the mail's form gets a
+/// context, but not the number of its instance. `MPI_ERR_ARG`: the context is that of MPI itself, or `tool_id` is NULL.
 ///
 /// # Safety
 /// `tool_id` is NULL or has room for an `int`.
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn QMPIX_Context_get_tool_id(
     MPI_SUCCESS
 }
 
-/// `QMPI_Context_get_storage` in MPICH's form, in which only the number counts.
+/// `QMPI_Context_get_storage` in MPICH's form: the context is ignored.
 ///
 /// # Safety
 /// `storage` is NULL or has room for a pointer.
@@ -156,10 +159,10 @@ pub unsafe extern "C" fn QMPI_Get_tool_storage(
     MPI_SUCCESS
 }
 
-/// The address from which the program, or a PMPI tool, made the call that this thread is in.
+/// Writes the address from which the program, or a PMPI tool, made the call that this thread is in.
 ///
-/// `MPI_ERR_ARG`: the context is not this instance's, or NULL for the result. `MPI_ERR_OTHER`: this thread is in no call, or a frame in
-/// between was compiled without unwind tables.
+/// `MPI_ERR_ARG`: the context is not that of this instance, or `calling_address` is NULL. `MPI_ERR_OTHER`: this thread
+/// is not in an MPI call, or a frame in between was compiled without unwind tables.
 ///
 /// # Safety
 /// `calling_address` is NULL or has room for a pointer.
@@ -172,11 +175,12 @@ pub unsafe extern "C" fn QMPI_Context_get_calling_address(
     if usize::try_from(tool_id) != Ok(context.0) {
         return MPI_ERR_ARG;
     }
-    // SAFETY: as for this function.
+    // SAFETY: the obligations of this function are those of the called one.
     unsafe { QMPI_Get_calling_address(context, calling_address) }
 }
 
-/// The same in MPICH's form. The result is the address itself, not a string.
+/// [`QMPI_Context_get_calling_address`] in MPICH's form: the context is ignored. The result is the address itself, not
+/// a string.
 ///
 /// # Safety
 /// `calling_address` is NULL or has room for a pointer.
@@ -196,13 +200,14 @@ pub unsafe extern "C" fn QMPI_Get_calling_address(
     MPI_SUCCESS
 }
 
-/// The function that an instance calls next, in the form of its own functions, and the argument for it: a context, or in MPICH's form
-/// the number of the next tool, an `int`.
+/// Writes the function that an instance calls next, in the form of the instance's own functions, and the argument that
+/// this function needs: a context, or in MPICH's form an `int`, the number of the next tool.
 ///
-/// `MPI_ERR_ARG`: no such instance or MPI function, or NULL for a result.
+/// `MPI_ERR_ARG`: there is no such instance or MPI function, or one of the two result pointers is NULL.
 ///
 /// # Safety
-/// `function_ptr` is NULL or has room for a pointer, `next` for the argument of the instance's form.
+/// `function_ptr` is NULL or has room for a pointer; `next_tool` is NULL or has room for the argument of the instance's
+/// form.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Get_function(
     tool_id: c_int,
@@ -231,25 +236,25 @@ pub unsafe extern "C" fn QMPI_Get_function(
     // SAFETY: not NULL (Q2).
     unsafe { function_ptr.write(Some(address)) };
     match flavour {
-        // SAFETY: not NULL, and this form has a context (Q2).
+        // SAFETY: not NULL, and in this form there is room for a context (Q2).
         Flavour::Context => unsafe { next_tool.cast::<QmpiContext>().write(QmpiContext(number)) },
-        // SAFETY: not NULL, and this form has a number (Q2).
+        // SAFETY: not NULL, and in this form there is room for an `int` (Q2).
         Flavour::Number => unsafe { next_tool.cast::<c_int>().write(number_of(number)) },
     }
     MPI_SUCCESS
 }
 
-/// MPI's function, in the form of the tool that will call it.
+/// The function that calls the next callee, in the form of the tool that will call it.
 fn form(forms: &Forms, flavour: Flavour) -> Function {
     let address = match flavour {
         Flavour::Context => forms.by_context,
         Flavour::Number => forms.by_number,
     };
-    // SAFETY: the address of a function, never NULL; it is called with its own arguments by Q1.
+    // SAFETY: the address of a function, never NULL; the tool calls it with the parameters that it has (Q1).
     unsafe { transmute::<*const c_void, Function>(address) }
 }
 
-/// Checks the number of an MPI function.
+/// The number of an MPI function as an index; `None` if there is no such function.
 fn known(function: c_int) -> Option<usize> {
     usize::try_from(function)
         .ok()

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The user's list of tools, read once.
 //!
-//! `RMPI_TOOLS=outer:inner` names them, the outermost first; a repeated name makes several instances. A tool is either already in
-//! the process, linked or preloaded, or loaded from here: `name=/path/libtool.so`, or the path alone if the library has one tool.
+//! `RMPI_TOOLS=outer:inner` names the tools, the outermost first; a repeated name makes several instances. A tool is
+//! either already in the process, linked or preloaded, or this module loads it: `name=/path/libtool.so`, or only the
+//! path if the library has one tool.
 //!
 //! # Safety
-//! Libraries that the user names are loaded into this process, and the callbacks that they registered are called (Q1).
+//! This module loads libraries that the user names into the process, and calls the callbacks that these registered
+//! (Q1).
 #![allow(unsafe_code, reason = "loads what the user names")]
 
 use core::cell::Cell;
@@ -17,7 +19,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
-/// The variables for the list, of which the first that is set counts: rmpi's, the one that MPICH documents, and those that it reads.
+/// The environment variables for the list; the first that is set and not empty is used. They are rmpi's, the one that
+/// MPICH documents, and those that MPICH reads.
 const LISTS: &[&str] = &[
     "RMPI_TOOLS",
     "QMPI_TOOL_LIST",
@@ -29,13 +32,13 @@ const LISTS: &[&str] = &[
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is building the stack.
+    /// Whether this thread is building the stack.
     static SETTLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Builds the stack, the first time. `true` if it is not empty.
+/// Builds the stack at the first call. Returns `true` if the stack is built and not empty.
 ///
-/// MPI calls of tools meanwhile go to MPI itself; other threads wait until the stack is built.
+/// While the stack is built, MPI calls of the tools' callbacks go to MPI itself (`false`), and other threads wait.
 pub(super) fn settle() -> bool {
     static ONCE: Once = Once::new();
     if SETTLING.get() {
@@ -60,7 +63,7 @@ pub(super) fn settle() -> bool {
     stack().is_some()
 }
 
-/// Returns the messages about the list, for the one rank that prints them.
+/// Returns the error messages about the list, and clears them. One rank of the job prints them.
 pub fn take_complaints() -> Vec<String> {
     core::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -80,7 +83,7 @@ fn given() -> Option<(&'static str, Vec<u8>)> {
     LISTS.iter().find_map(set)
 }
 
-/// Adds one item of the list: an instance of a tool.
+/// Adds an instance of a tool for one item of the list.
 fn add(item: &[u8]) -> Result<(), String> {
     let tool = match parse_item(item) {
         ToolListItem::Name(name) => announced(name)?,
@@ -96,13 +99,13 @@ fn add(item: &[u8]) -> Result<(), String> {
         }
         builder.begin()
     };
-    // SAFETY: the tool registered the function for this (Q1); the builder is not locked.
+    // SAFETY: the tool registered this function as its callback (Q1). The builder is not locked here.
     unsafe { (tool.callback)(number_of(number)) };
     builder().end();
     Ok(())
 }
 
-/// The registered tool of a name.
+/// The registered tool of this name.
 fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
     let builder = builder();
     if let Some(tool) = builder.named(name) {
@@ -142,7 +145,7 @@ fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     }
 }
 
-/// A tool of a library, which is loaded unless it already was.
+/// A tool of a library, which is loaded first; to load it again has no effect.
 fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
     builder().set_library(path);
     let loaded = load(path);
@@ -156,7 +159,7 @@ fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, St
             (Some(_), Some(_)) => {
                 let names: Vec<String> = builder.of_library(path).map(|t| show(&t.name)).collect();
                 return Err(format!(
-                    "{0} has several tools ({1}): say which one is meant, as in {2}={0}",
+                    "{0} has several tools ({1}): specify one of them, as in {2}={0}",
                     show(path),
                     names.join(", "),
                     names[0]
@@ -180,19 +183,19 @@ fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, St
 
 fn load(path: &[u8]) -> Result<(), String> {
     let name = CString::new(path).map_err(|_| "a path with a zero byte".to_owned())?;
-    // SAFETY: a C string; the user is responsible for the library's constructors. It is never unloaded.
+    // SAFETY: a C string. The user is responsible for the library's constructors; the library is never unloaded.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !handle.is_null() {
         return Ok(());
     }
-    // SAFETY: the loader's message for the call above, made by this thread.
+    // SAFETY: returns the loader's message for the failed call above; messages are kept per thread.
     let text = unsafe { libc::dlerror() };
     let why = (!text.is_null()).then(|| {
         // SAFETY: a C string, copied at once.
         let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     });
-    let why = why.unwrap_or_else(|| "the loader does not say why".to_owned());
+    let why = why.unwrap_or_else(|| "the loader gives no reason".to_owned());
     Err(format!("cannot load the tool {}: {why}", show(path)))
 }
 
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_a_name_a_path_or_both() {
+    fn a_tool_list_item_is_a_name_a_path_or_both() {
         assert_eq!(parse_item(b"trace"), ToolListItem::Name(b"trace"));
         assert_eq!(
             parse_item(b"/a/t.so"),
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_with_the_remedy() {
+    fn unknown_or_unloadable_tool_error_states_the_remedy() {
         let error = add(b"nowhere").unwrap_err();
         assert!(
             error.contains("no tool is called \"nowhere\"") && error.contains("nowhere=/path"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stack of tools: built while their callbacks run, and never changed after that.
+//! The stack of tools. It is built from what the tools' callbacks register, and never changed after that.
 //!
 //! # Safety
 //! Pointers of tools are stored and returned, never dereferenced.
@@ -14,9 +14,9 @@ use crate::qmpi_table::FUNCTIONS;
 /// The form of a tool's functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flavour {
-    /// The mail's: a context before MPI's arguments.
+    /// The form of the working group's mail: a context before MPI's arguments.
     Context,
-    /// MPICH's: a context and the tool's number before them.
+    /// MPICH's form: a context and the tool's number before MPI's arguments.
     Number,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Flavour {
 pub(super) struct ToolAnnouncement {
     pub(super) name: Vec<u8>,
     pub(super) callback: unsafe extern "C" fn(c_int),
-    /// The library that was being loaded at its registration; empty if none was.
+    /// The library that was being loaded when the tool was registered; empty if no library was.
     pub(super) library: Vec<u8>,
 }
 
@@ -34,7 +34,8 @@ pub(super) struct ToolAnnouncement {
 struct ToolInstance {
     storage: *mut c_void,
     flavour: Option<Flavour>,
-    /// The functions that it intercepts; empty once they are in the table.
+    /// The functions that the instance intercepts, by the number of the MPI function. Emptied when the table is built
+    /// from them.
     functions: Vec<Option<Function>>,
 }
 
@@ -43,16 +44,17 @@ unsafe impl Send for ToolInstance {}
 // SAFETY: as above.
 unsafe impl Sync for ToolInstance {}
 
-/// All instances, the outermost first; the first has number 1.
+/// All instances, the outermost first; the outermost has number 1.
 #[derive(Debug)]
 pub(super) struct Stack {
     instances: Vec<ToolInstance>,
-    /// By instance (0 is the program) and function: the next callee.
+    /// The next callee, by caller and function: a row of all functions for the program, followed by a row for each
+    /// instance.
     next: Vec<NextTool>,
 }
 
 impl Stack {
-    /// The callee after instance `above`: the first below it that intercepts the function, or MPI.
+    /// The callee after instance `above`: the first instance below that intercepts the function, or MPI.
     #[inline(always)]
     pub(super) fn below(&self, above: usize, function: usize) -> &NextTool {
         let row = above.checked_mul(FUNCTIONS.len());
@@ -77,9 +79,9 @@ pub(super) struct Builder {
     instances: Vec<ToolInstance>,
     /// The number of the instance whose callback runs; 0: none does.
     active: usize,
-    /// The library that is being loaded.
+    /// The library that is being loaded; empty if none is.
     library: Vec<u8>,
-    /// The stack is built.
+    /// Whether the stack is built.
     is_settled: bool,
 }
 
@@ -107,7 +109,7 @@ pub(super) fn builder() -> MutexGuard<'static, Builder> {
 }
 
 impl Builder {
-    /// Adds the registration of a tool. `false`: there is one of this name, or the stack is already built.
+    /// Adds the registration of a tool. `false`: a tool of this name is registered already, or the stack is built.
     pub(super) fn announce(&mut self, mut tool: ToolAnnouncement) -> bool {
         if self.is_settled || self.named(&tool.name).is_some() {
             return false;
@@ -171,7 +173,8 @@ impl Builder {
         }
     }
 
-    /// Lets the active instance intercept a function. `false`: it has functions of the other form.
+    /// Records that the active instance intercepts a function. `false`: the instance already has functions of the other
+    /// form.
     pub(super) fn intercept(
         &mut self,
         flavour: Flavour,
@@ -199,12 +202,12 @@ impl Builder {
         for instance in &mut instances {
             instance.functions = Vec::new();
         }
-        // Called once (`list::settle`).
+        // Never fails: `list::settle` calls this function once.
         let _ = STACK.set(Stack { instances, next });
     }
 }
 
-/// The table of next callees, by instance, the program first, and function.
+/// Makes the table of next callees: a row of all functions for the program, followed by a row for each instance.
 fn next_table(instances: &[ToolInstance]) -> Vec<NextTool> {
     let mut table = vec![NextTool::Mpi; (instances.len() + 1) * FUNCTIONS.len()];
     for function in 0..FUNCTIONS.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared by the tests of the C interface: an installed tree, the standard's data, running compilers.
+//! Helpers of the tests of the C interface: they install a tree, read the standard's data, and run compilers.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::{self, File};
@@ -33,13 +33,14 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("abi")
         .join(name);
-    // It does not exist in the first run.
+    // The folder does not exist in the first run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Library, header and wrappers, installed as by a user, but from a fast build. Once per test run.
+/// A tree with library, header and wrappers, installed as by a user, but from a fast build. It is installed once per
+/// test run.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(install)
@@ -48,7 +49,8 @@ pub(crate) fn prefix() -> &'static Path {
 fn install() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("abi-prefix");
     fs::create_dir_all(&folder).unwrap();
-    // Some runners start a process for each test: the first installs, the others find its stamp file.
+    // Some test runners start a process for each test. The first process installs the tree; the others find its stamp
+    // file.
     let lock = File::create(folder.join(".lock")).unwrap();
     lock.lock().unwrap();
     let mark = folder.join(".installed");
@@ -68,7 +70,7 @@ fn install() -> PathBuf {
     folder
 }
 
-/// Identifies the process that runs all tests: pid and start time.
+/// Identifies the process that runs all tests, by its pid and start time.
 fn run_of_tests() -> String {
     let parent = parent_id();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
@@ -124,8 +126,8 @@ pub(crate) fn run(command: &mut Command) -> Output {
     loop {
         match command.output() {
             Ok(output) => return output,
-            // Another test of this process forked while the program was being copied: its child has the file open for
-            // writing until it calls exec.
+            // Another test of this process forked while the program was being copied. The forked child has the file
+            // open for writing until it calls exec.
             Err(why) if why.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
             Err(why) => panic!(
                 "cannot run `{program}`: {why}; `cargo xtask setup` installs what the tests need"

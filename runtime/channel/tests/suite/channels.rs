@@ -13,10 +13,10 @@ use crate::suite::guest::channels_of;
 use testbed::memory::{Guarded, is_all};
 use testbed::{TestRank, head, pattern};
 
-/// Around the eager limit, the size of a frame, and the largest staging buffer.
+/// Message lengths in bytes, around the eager limit, the length of a frame, and the largest staging buffer.
 const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 20_001, 262_147];
 
-/// One end of a channel and its buffer, of which only every second block is used if it is strided.
+/// One end of a channel and its buffer. If the end is strided, it uses only every second block of the buffer.
 struct End {
     id: ChannelId,
     buffer: Guarded,
@@ -48,7 +48,7 @@ impl End {
         }
     }
 
-    /// Checks that the buffer has the content and nothing else, and clears it.
+    /// Checks that the buffer has the content, and zeros elsewhere, and clears it.
     fn check(&mut self, content: &[u8]) {
         let stride = 2 * self.block.max(1);
         let places = self.buffer.bytes_mut().chunks_mut(stride);
@@ -69,7 +69,7 @@ impl End {
     }
 }
 
-/// Describes the position of wrong bytes.
+/// Describes where the bytes differ. `None`: they are equal.
 fn differences(found: &[u8], expected: &[u8]) -> Option<String> {
     let both = || found.iter().zip(expected);
     let first = both().position(|(found, expected)| found != expected)?;
@@ -90,7 +90,7 @@ fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> ChannelMemory {
     let base = NonNull::from(buffer.bytes_mut()).cast::<u8>();
     let blocks = bytes.checked_div(block).unwrap_or(0);
     let stride = 2 * block.cast_signed();
-    // SAFETY: within the buffer, which the tests keep until the channel is freed and access between its starts only.
+    // SAFETY: within the buffer. The tests keep it until the channel is freed, and access it only between starts.
     let whole = unsafe { UserBlocks::new(base, block, blocks, stride) };
     let rest = bytes - blocks * block;
     let at = base.as_ptr().wrapping_add(2 * blocks * block);
@@ -134,7 +134,7 @@ fn counters(rank: &mut TestRank) -> ChannelCounters {
     channels_of(&mut rank.guest).counters()
 }
 
-/// Frees all ends, when no rank needs this one any more.
+/// Frees all ends, after all ranks have reached a barrier with all their frames sent.
 async fn finish(rank: &mut TestRank, ends: Vec<End>) {
     while !channels_of(&mut rank.guest).is_drained() {
         rank.turn().await;
@@ -177,9 +177,10 @@ pub async fn neighbours(rank: &mut TestRank) {
     }
 }
 
-/// Two lists of ends in the same queues, started in turn, and now and then one end alone or in another order.
+/// Two lists of ends in the same queues. Each round starts one of them: usually as a whole, sometimes only half of its
+/// ends, sometimes in another order or in two steps.
 pub async fn lists_in_turn(rank: &mut TestRank) {
-    // The small ones are sent eagerly now and then.
+    // Some of the small messages are sent eagerly.
     for bytes in [5000, 700] {
         lists_in_turn_of(rank, bytes).await;
     }
@@ -200,7 +201,7 @@ async fn lists_in_turn_of(rank: &mut TestRank, bytes: usize) {
         ]);
     }
     let mut number = 0;
-    // The same choice on all ranks: a message of one rank is another's.
+    // All ranks make the same choices, because each sends the messages that another receives.
     let mut choice = testbed::Random(7);
     for _ in 0..60 {
         let ends = &mut lists[choice.below(2) as usize];
@@ -232,7 +233,8 @@ async fn lists_in_turn_of(rank: &mut TestRank, bytes: usize) {
     finish(rank, lists.into_iter().flatten().collect()).await;
 }
 
-/// Both ends agree on a list of messages, and each uses any of its handles of that size for the next one.
+/// Both ends agree on a list of message lengths. For each message, either end uses any of its idle handles of that
+/// length.
 pub async fn in_order_of_starts(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let lists = |from: u32| {
@@ -268,7 +270,7 @@ pub async fn in_order_of_starts(rank: &mut TestRank) {
             going.push((at, sends_now, number));
             *next = if sends_now { out.next() } else { into.next() };
         }
-        // Polls instead of sleeping: there may be something to start.
+        // Polls instead of sleeping, because there may be something to start.
         rank.pass().await;
         let channels = channels_of(&mut rank.guest);
         going.retain(|(at, sent, number)| {
@@ -304,10 +306,10 @@ pub async fn sends_first(rank: &mut TestRank) {
         }
         let ids: Vec<_> = ends[..8].iter().map(|end| end.id).collect();
         wait(rank, &ids).await.unwrap();
-        // The other end has no buffer for a ninth.
+        // The other end has no buffer for a ninth message.
         ends[8].fill(&pattern(rank.me, 10 * round + 8, 4096));
         start(rank, &[ends[8].id]);
-        // Nothing arrives that would wake a sleeping rank.
+        // `pass` instead of `turn`: nothing arrives that would wake a sleeping rank.
         for _ in 0..5 {
             rank.pass().await;
         }
@@ -330,7 +332,7 @@ pub async fn sends_first(rank: &mut TestRank) {
     finish(rank, ends).await;
 }
 
-/// Messages that are shorter than their receive fill its beginning, also after a longer one.
+/// A message that is shorter than its receive fills the beginning of the memory, even after a longer message.
 pub async fn shorter(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, (sent, wanted)) in (0..).zip([
@@ -377,12 +379,12 @@ pub async fn shorter(rank: &mut TestRank) {
     }
 }
 
-/// The rest of the memory behind a shorter message.
+/// Value of the bytes behind a shorter message, which must not change.
 const LEFT_ALONE: u8 = 0x5a;
 
-/// A send whose message is too long reports that once: when it is collected, or, if it was complete before, with the
-/// next collected send.
-async fn hear_of_difference(rank: &mut TestRank, send: ChannelId, sizes: (u64, u64)) {
+/// Waits for the error of a send whose message is too long. The error is returned once: by the collection of that send
+/// or, if that was too early, by the collection of the next send.
+async fn wait_for_size_error(rank: &mut TestRank, send: ChannelId, sizes: (u64, u64)) {
     let mut end = wait(rank, &[send]).await;
     while end.is_ok() {
         rank.turn().await;
@@ -390,7 +392,7 @@ async fn hear_of_difference(rank: &mut TestRank, send: ChannelId, sizes: (u64, u
     }
     assert_eq!(end, Err(ChannelError::SizesDiffer));
     assert_eq!(failed(rank, send), sizes);
-    assert_eq!(wait(rank, &[send]).await, Ok(()), "told twice");
+    assert_eq!(wait(rank, &[send]).await, Ok(()), "reported twice");
 }
 
 fn failed(rank: &mut TestRank, id: ChannelId) -> (u64, u64) {
@@ -407,7 +409,7 @@ pub async fn sizes_differ(rank: &mut TestRank) {
     for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {
         let send = End::new(rank, to(other, 5), sent, false);
         let mut receive = End::new(rank, from(other, 5), wanted, false);
-        // From the third start on gates may be gate lines.
+        // From the third start on, gates may be opened by gate lines.
         for round in 0..6 {
             let sends_first = round % 2 == 1;
             start(rank, &[if sends_first { send.id } else { receive.id }]);
@@ -422,7 +424,7 @@ pub async fn sizes_differ(rank: &mut TestRank) {
                 assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
                 assert_eq!(failed(rank, send.id), sizes);
             } else {
-                hear_of_difference(rank, send.id, sizes).await;
+                wait_for_size_error(rank, send.id, sizes).await;
             }
             receive.check(&vec![0; wanted]);
             rank.barrier().await;
@@ -440,8 +442,8 @@ pub async fn sizes_differ(rank: &mut TestRank) {
     finish(rank, vec![send, receive]).await;
 }
 
-/// The end is freed before the error is known: the next one of the queue reports it.
-pub async fn differences_are_told_late(rank: &mut TestRank) {
+/// A sending end is freed before its error is known: the next send of the queue reports the error.
+pub async fn late_size_error(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let send = End::new(rank, to(other, 5), 100, false);
     start(rank, &[send.id]);
@@ -452,11 +454,11 @@ pub async fn differences_are_told_late(rank: &mut TestRank) {
     let end = wait(rank, &[receive.id]).await;
     assert_eq!(end, Err(ChannelError::SizesDiffer));
     let next = End::new(rank, to(other, 5), 10, false);
-    hear_of_difference(rank, next.id, (100, 60)).await;
+    wait_for_size_error(rank, next.id, (100, 60)).await;
     finish(rank, vec![receive, next]).await;
 }
 
-/// Starts these ends and waits for each.
+/// Starts these ends one by one, waits for each, and returns their outcomes.
 async fn ends_of(rank: &mut TestRank, ends: &[&End]) -> Vec<Result<(), ChannelError>> {
     for end in ends {
         start(rank, &[end.id]);
@@ -468,8 +470,9 @@ async fn ends_of(rank: &mut TestRank, ends: &[&End]) -> Vec<Result<(), ChannelEr
     all
 }
 
-/// In classes of all states, including unused ones.
-async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
+/// Checks that operations with a peer that has left the context complete, in classes of all states, including unused
+/// classes.
+async fn check_unmatched_ends(rank: &mut TestRank, other: u32) {
     for (class, bytes) in [
         (0, 8),
         (1, 8),
@@ -482,7 +485,7 @@ async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
         let late =
             [to(other, class), from(other, class)].map(|way| End::new(rank, way, bytes, false));
         let [late_send, late_receive] = &late;
-        // The first one may be complete before the error is known.
+        // A small send may complete eagerly before the error is known.
         let ends = ends_of(rank, &[late_send, late_receive]).await;
         assert!(
             ends[0] == Err(ChannelError::Left) || bytes <= 4096,
@@ -498,8 +501,9 @@ async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
     }
 }
 
-/// The last rank leaves; the operations it has started complete successfully, and no rank waits for later ones.
-pub async fn who_leaves_is_not_waited_for(rank: &mut TestRank) {
+/// The last rank leaves the context. Operations paired with those that it has started complete successfully, and no
+/// rank waits for later ones.
+pub async fn peer_leaves(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (class, bytes, rounds) in [
         (0, 8, 0),
@@ -527,7 +531,7 @@ pub async fn who_leaves_is_not_waited_for(rank: &mut TestRank) {
         channels.leave(&mut rank.fabric, 77);
         channels.leave(&mut rank.fabric, 77);
     } else if waits {
-        what_meets_nothing_ends(rank, other).await;
+        check_unmatched_ends(rank, other).await;
         assert_eq!(ends_of(rank, &[&receive]).await, [Ok(())], "sent before");
         assert_eq!(ends_of(rank, &[&receive]).await, [Err(ChannelError::Left)]);
     }
@@ -539,7 +543,7 @@ pub async fn who_leaves_is_not_waited_for(rank: &mut TestRank) {
 pub async fn used_once(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, bytes) in (0..).zip(SIZES.iter().cycle().take(30)) {
-        // In any order: the other end may have started long ago.
+        // The ends are declared and started in any order: the other rank may have started its ends long before.
         let make_send = |rank: &mut TestRank| End::new(rank, to(other, 2), *bytes, number % 2 == 1);
         let make_receive =
             |rank: &mut TestRank| End::new(rank, from(other, 2), *bytes, number % 3 == 1);
@@ -574,7 +578,7 @@ pub async fn used_once(rank: &mut TestRank) {
     finish(rank, Vec::new()).await;
 }
 
-pub async fn nonsense(rank: &mut TestRank) {
+pub async fn malformed_frames(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut send = End::new(rank, to(other, 4), 5000, false);
     let mut receive = End::new(rank, from(other, 4), 5000, false);
@@ -585,7 +589,7 @@ pub async fn nonsense(rank: &mut TestRank) {
             .flat_map(|_| (random.word() >> (random.below(8) * 8)).to_ne_bytes())
             .collect();
         let length = [0, 8, 40, 41, 48][random.below(5) as usize];
-        // Random frames, most of them for unused classes; gates of the used class must stay plausible.
+        // Random frames for other classes than 4, the class in use, whose state must stay valid.
         let class = random.below(20) as u16;
         let made = Head {
             flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,
@@ -597,7 +601,8 @@ pub async fn nonsense(rank: &mut TestRank) {
             rank.pass().await;
         }
     }
-    // The same for the gates of the used class: the first one, the first one again, and one far ahead.
+    // Eager messages for the class in use, all of them too long: for the first start, for the first start again, and
+    // for two later ones.
     for number in [0, 0, 9, 5_000_000] {
         let made = Head {
             flags: 4,
@@ -615,9 +620,9 @@ pub async fn nonsense(rank: &mut TestRank) {
     finish(rank, vec![send, receive]).await;
 }
 
-/// A peer sends a layout of blocks that it does not have, and a gate to them: messages to it are lost, and everything
-/// else continues.
-pub async fn blocks_of_nowhere(rank: &mut TestRank) {
+/// A peer sends a layout of blocks that do not exist, and a gate to them. Messages through that gate are lost, and
+/// everything else continues.
+pub async fn invalid_blocks(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = testbed::Random(u64::from(rank.me) + 77);
     let bytes = 40_000u64;
@@ -635,7 +640,8 @@ pub async fn blocks_of_nowhere(rank: &mut TestRank) {
             words.iter().flat_map(|word| word.to_ne_bytes()).collect()
         };
         let wild = [random.word(), random.word()];
-        // Two blocks of owner 3, one unmapped, one with an invalid key in an arena; and a gate with such a key.
+        // Two pieces of the layout of receive 3: the memory of the first is not mapped, the second has an invalid key
+        // in an arena. Then a gate with an invalid key.
         let first = body(&[wild[0] >> 20, 20_000, wild[1], 20_000, 1, 0]);
         let second = body(&[1 << 63 | 1 << 50, 30_000, 0, 10_000, 2, 20_000]);
         let gate = body(&[bytes, wild[1] >> 20, bytes, wild[0], 3 << 9]);
@@ -665,8 +671,8 @@ pub async fn wrong_use(rank: &mut TestRank) {
     let nothing = || ChannelMemory::new([]).unwrap();
     let refused = channels.declare(fabric, to(me, 16), nothing());
     assert_eq!(refused, Err(ChannelError::BadClass));
-    let stranger = ChannelId(send.id.0 + 77);
-    for ids in [[send.id, stranger], [stranger, send.id]] {
+    let unknown = ChannelId(send.id.0 + 77);
+    for ids in [[send.id, unknown], [unknown, send.id]] {
         assert_eq!(channels.start(fabric, &ids), Err(ChannelError::Stale));
     }
     let twice = channels.start(fabric, &[send.id, send.id]);
@@ -682,7 +688,7 @@ pub async fn wrong_use(rank: &mut TestRank) {
     assert_eq!(moved, Err(ChannelError::Active));
     channels.start(fabric, &[receive.id]).unwrap();
     wait(rank, &[send.id, receive.id]).await.unwrap();
-    // Other memory with the same key.
+    // The receive gets other memory; the channel stays the same.
     receive.buffer = Guarded::new(20_000);
     let other = memory(&mut receive.buffer, 10_000, 100);
     receive.block = 100;
@@ -710,6 +716,6 @@ fn lost(rank: &mut TestRank, send: &End, receive: &End) {
     channels.start(&mut rank.fabric, &both).unwrap();
     assert_eq!(channels.are_done(&both), Ok(true));
     assert_eq!(channels.collect(&both), Err(ChannelError::Lost));
-    assert_eq!(channels.collect(&both), Ok(()), "told once");
+    assert_eq!(channels.collect(&both), Ok(()), "reported once");
     assert!(!channels.is_busy());
 }

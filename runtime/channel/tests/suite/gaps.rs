@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels of memory with gaps: blocks of any shape at either end, in memory of the process or of the fabric.
+//! Behaviours of gated channels whose memory has gaps: blocks of any shape at either end, in memory that the process or
+//! the fabric has allocated.
 
 use std::ptr::NonNull;
 
@@ -10,13 +11,14 @@ use crate::suite::guest::channels_of;
 use testbed::memory::Guarded;
 use testbed::{TestRank, pattern};
 
-/// Offset, block length, number of blocks, stride.
+/// Offset, block length, number of blocks, stride; lengths are in bytes.
 type Piece = (usize, usize, usize, isize);
 
-/// Length of a message, times the scale.
+/// Length of a message in bytes, for a scale of 1.
 pub const BYTES: usize = 96 * 1024;
 
-/// Shapes of this total length: one contiguous block, large blocks forwards, backwards and in pieces, and smaller ones.
+/// Shapes of [`BYTES`] bytes in total: one contiguous block; large blocks with ascending addresses, with descending
+/// addresses, and in several pieces; small blocks; tiny blocks.
 pub fn shapes() -> Vec<Vec<Piece>> {
     vec![
         vec![(0, BYTES, 1, 0)],
@@ -60,7 +62,8 @@ impl End {
         });
         let blocks = pieces.iter().map(|(at, block, blocks, stride)| {
             let base = NonNull::new(place.as_ptr().wrapping_add(*at)).unwrap();
-            // SAFETY: within the area, which stays until the channel is freed, and is accessed between its starts only.
+            // SAFETY: within the area, which stays allocated until the channel is freed, and is accessed only between
+            // starts.
             unsafe { UserBlocks::new(base, *block, *blocks, *stride) }
         });
         let memory = ChannelMemory::new(blocks).unwrap();
@@ -90,7 +93,7 @@ impl End {
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), AREA * scale) }
     }
 
-    /// The positions of the message's bytes, in order.
+    /// Offset and length of each block, in the order of the message.
     fn blocks(&self) -> Vec<(usize, usize)> {
         let all = self.pieces.iter().flat_map(|(at, block, blocks, stride)| {
             (0..*blocks).map(move |number| {
@@ -109,7 +112,7 @@ impl End {
         }
     }
 
-    /// Checks that the memory has the content and nothing in its gaps, and clears it.
+    /// Checks that the memory has the content and that its gaps are zero, and clears it.
     pub fn check(&mut self, content: &[u8], what: &str) {
         let mut done = 0;
         for (at, bytes) in self.blocks() {
@@ -131,7 +134,7 @@ impl End {
     }
 }
 
-/// Each rank sends to the other.
+/// Sends one message from each rank to the other, and checks it.
 pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number: u64, what: &str) {
     let bytes = out.blocks().iter().map(|block| block.1).sum();
     out.fill(&pattern(rank.me, number, bytes));
@@ -146,15 +149,15 @@ pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number
     into.check(&pattern(rank.size - 1 - rank.me, number, bytes), what);
 }
 
-/// Each shape is paired with most others.
-pub async fn shapes_meet(rank: &mut TestRank) {
+/// Sends messages between two thirds of all pairs of shapes.
+pub async fn all_shapes(rank: &mut TestRank) {
     let mut number = 0;
     for (mine, from) in shapes().iter().enumerate() {
         for (theirs, to) in shapes().iter().enumerate() {
             if (mine + 2 * theirs) % 3 == 0 {
                 continue;
             }
-            // If the kernel makes the copy, only large blocks are not staged.
+            // If the kernel makes the copy, only long messages bypass the staging buffer: hence the scale of 3.
             let (scale, is_own) =
                 [(1, false), (1, true), (1, false), (3, true)][(mine + theirs) % 4];
             let mut out = End::new(rank, ChannelDirection::Send, from, scale, is_own);
@@ -175,5 +178,5 @@ pub async fn shapes_meet(rank: &mut TestRank) {
     }
 }
 
-/// Memory around each end, times the scale.
+/// Length in bytes of the memory of each end, with its gaps, for a scale of 1.
 const AREA: usize = 2 * BYTES;

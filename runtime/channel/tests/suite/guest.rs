@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels as guests of a rank's fabric.
+//! Channels as the guest protocol of a test rank: they handle their completions of the fabric that the rank polls.
 
 use std::any::Any;
 

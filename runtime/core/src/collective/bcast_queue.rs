@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks' board:
-//! the root writes its bytes once, entry by entry, and returns; each other rank copies what it needs when it reaches
-//! the call. So a root that calls repeatedly runs ahead of the others, large data are read by all while they are in
-//! the cache, and no rank waits for all.
+//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks' board.
+//! The root writes its bytes once, entry by entry, and returns; each other rank copies what it needs when it reaches
+//! the call. So a root that calls repeatedly runs ahead of the other ranks, large data are read by all ranks while they
+//! are in the cache, and no rank waits for all ranks.
 //!
-//! Only blocking collectives use it, as with the board, and an entry has the number of its call for the same reason: a
-//! rank skips entries of calls that it missed. A rank that waits here polls from time to time for what others do at
-//! the board, where they may wait for it: if they are in an earlier call, or the root is in another collective, it
-//! arrives there too, so that they detect the mismatch. A rank that missed a call announces the number of its present
-//! call; so those that wait for its entry find that it will not come. As the root it first meets all others in a
-//! round, since until then the root of an earlier call might still write entries.
+//! Only blocking collectives use the queue, as they use the board. An entry has the number of its call, so that a rank
+//! skips entries of calls that it missed. A rank that waits at the queue checks from time to time what other ranks do
+//! at the board, where they may wait for this rank. If the others are in an earlier call, or the root is in another
+//! collective, this rank arrives at the board too, so that the others detect the mismatch. A rank that missed a call
+//! announces the number of its present call. Ranks that wait for an entry of that rank then see that the entry will not
+//! come. If a rank that missed a call is the root of its present call, it first meets all other ranks in a round,
+//! because until then the root of an earlier call might still write entries.
 
 use std::ops::Range;
 
@@ -29,21 +30,21 @@ use crate::{Error, Payload, Visit};
 pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
 impl<'a, V: Visit> BcastQueueCall<'a, V> {
-    /// The queue of the ranks of this call, if the call may use one.
+    /// The queue of the ranks of this call; `None`: the call may not use one.
     #[inline]
     pub(super) fn of(call: &'a CollectiveCall<V>) -> Option<Self> {
         let seat = call.seat()?;
         Some(Self(BoardCall { call, seat }))
     }
 
-    /// Sends this rank's bytes to all. Waits for room, not for the readers.
+    /// Sends this rank's bytes to all ranks. Waits for room in the queue, not for the readers.
     pub(super) async fn send(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let note = BoardNote::new(self.0.call, kind, bytes.len());
         self.begin_to_send(note).await?;
         self.send_as(note, note, bytes).await
     }
 
-    /// Sends a [parcel](super::parcels), whose length the others do not know.
+    /// Sends a [parcel](super::parcels), whose length is not known to the readers.
     pub(super) async fn send_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let note = BoardNote::new(self.0.call, kind, bytes.len());
         let expected = BoardNote::new(self.0.call, kind, 0);
@@ -51,8 +52,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, expected, bytes).await
     }
 
-    /// Announces blocks in the half of the board in the next round, each in its reader's place; the entry has their
-    /// lengths.
+    /// Puts each block into its reader's place in the half of the board, in the next round. An entry of the queue
+    /// announces the blocks and has their lengths.
     pub(super) async fn announce_on_board(
         &self,
         kind: RoundKind,
@@ -63,7 +64,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
-        // Before it arrives: afterwards it would not detect ranks that wait for it in that round.
+        // The wait comes before this rank arrives: after it has arrived, it would not detect ranks that wait for it in
+        // that round.
         if !self.queue().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
@@ -78,12 +80,13 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, expected, &table).await
     }
 
-    /// Before its first entry, a root meets the ranks that wait for it elsewhere.
+    /// Prepares the first entry of a call. A root that missed a call first meets all other ranks, which may wait for it
+    /// elsewhere.
     async fn begin_to_send(&self, expected: BoardNote) -> Result<(), Error> {
         if self.0.call.comm().has_missed() {
-            self.meet_all(expected).await?;
+            self.wait_for_all_in_lines(expected).await?;
         }
-        // Pending entries are of calls that this rank missed.
+        // Entries that are still in the queue are of calls that this rank missed.
         while let Some(earlier) = self.queue().next_entry() {
             self.0.seat.take_entry(&earlier);
         }
@@ -106,7 +109,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         Ok(())
     }
 
-    /// Receives the root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
+    /// Receives the part of the root's bytes that this rank needs: `into.len()` bytes from `at` on, out of `total`.
     pub(super) async fn receive(
         &self,
         kind: RoundKind,
@@ -135,8 +138,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         Ok(())
     }
 
-    /// Receives this rank's block of the root's [parcel](super::parcels), whose length only the root knows. `false`:
-    /// it comes as a message.
+    /// Receives this rank's block of the root's [parcel](super::parcels), whose length is known only to the root.
+    /// `false`: the block comes as a message.
     pub(super) async fn receive_block(
         &self,
         kind: RoundKind,
@@ -147,7 +150,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let entry = self.entry(root, ours).await?;
         let theirs = BoardNote::of(entry.note);
         if entry.place != root || !theirs.is_alike(&ours) {
-            // The notes may differ in anything but the length.
+            // The notes may differ in anything except the length.
             let ours = ours.as_long_as(&theirs);
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
@@ -183,7 +186,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     ) -> Result<bool, Error> {
         let seat = self.0.seat;
         let [last, next] = [seat.last(), seat.upcoming()].map(|round| self.0.turn(round, ours));
-        // This rank may have attended the round already, having seen the root there but not yet the entry.
+        // This rank may have arrived in the round already: it may have seen the root in the round before it saw the
+        // entry.
         let was_there = last.is_alike(root) && last.is_alike(self.0.call.rank());
         let mut attended = (was_there && !next.is_alike(root)).then_some(last);
         loop {
@@ -205,7 +209,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 }
                 return Ok(true);
             }
-            // The round of a call that this rank missed; or the root has continued after an error.
+            // The round is that of a call that this rank missed, or the root has continued after an error.
             if !turn.is_later_than(root) {
                 return Err(ours.mismatch(None));
             }
@@ -216,9 +220,9 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.seat.bcast_queue()
     }
 
-    /// Waits until all are in this call: then none of them writes an entry of an earlier one.
+    /// Waits until all ranks are in this call: then no rank writes an entry of an earlier call.
     #[cold]
-    async fn meet_all(&self, note: BoardNote) -> Result<(), Error> {
+    async fn wait_for_all_in_lines(&self, note: BoardNote) -> Result<(), Error> {
         self.0.announce(true);
         loop {
             let turn = self.0.begin_as(note, RoundSpace::Lines).await?;
@@ -244,7 +248,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// The next entry of this call; those of calls that this rank missed are skipped.
+    /// The next entry of this call. Entries of calls that this rank missed are skipped.
     async fn entry(&self, root: u32, ours: BoardNote) -> Result<BcastEntryHead, Error> {
         loop {
             let entry = match self.queue().next_entry() {
@@ -279,7 +283,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.wait(next, next_entry, doubt).await
     }
 
-    /// Whether other ranks' notes show that this rank waits in vain, or that they wait for it at the board.
+    /// Whether notes or announcements of other ranks show that the awaited entry will not come, or that other ranks
+    /// wait for this rank at the board.
     #[cold]
     fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
         let (seat, call) = (self.0.seat, self.0.call);
@@ -287,9 +292,9 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         if let Some((root, (number, sends))) = announced {
             let ahead = number.wrapping_sub(call.number(u32::MAX));
             if (1..u32::MAX / 4).contains(&ahead) {
-                return Some(BcastWaitEnd::Gone(root));
+                return Some(BcastWaitEnd::Later(root));
             }
-            // The root waits for all before its first entry.
+            // A root that missed a call waits for all ranks before its first entry.
             if ahead == 0 && sends && seat.note(seat.begin_in_lines()?, root).is_some() {
                 return Some(BcastWaitEnd::Behind);
             }
@@ -303,7 +308,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 return Some(BcastWaitEnd::Behind);
             }
             if root.is_none_or(|root| root == rank) && ours.is_before(&theirs) {
-                return Some(BcastWaitEnd::Gone(rank));
+                return Some(BcastWaitEnd::Later(rank));
             }
             if root.is_none_or(|root| root == rank) && !ours.is_alike(&theirs) {
                 return Some(BcastWaitEnd::Other);
@@ -321,35 +326,36 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 self.join_round(ours);
                 Ok(())
             }
-            BcastWaitEnd::Gone(rank) => Err(Error::Absent {
+            BcastWaitEnd::Later(rank) => Err(Error::Absent {
                 rank: self.0.call.name_of(rank),
             }),
-            BcastWaitEnd::Other => Err(self.meet_in_mismatch(ours).await),
+            BcastWaitEnd::Other => Err(self.arrive_in_mismatch(ours).await),
         }
     }
 
-    /// Arrives in the round that others are in, so that they see its note.
+    /// Arrives in the round that other ranks are in, so that they see the note of this rank.
     fn join_round(&self, ours: BoardNote) {
         if let Some(round) = self.0.seat.begin_in_lines() {
             self.0.seat.arrive(round, ours.encode());
         }
     }
 
-    /// Others make a different collective in the same call: this rank arrives there too, so that all detect it.
+    /// Other ranks make a different collective in the same call. This rank arrives in their round too, so that all of
+    /// them detect it.
     #[cold]
-    async fn meet_in_mismatch(&self, ours: BoardNote) -> Error {
-        let met = async {
+    async fn arrive_in_mismatch(&self, ours: BoardNote) -> Error {
+        let arrival = async {
             let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
             turn.all().await
         };
-        match met.await {
+        match arrival.await {
             Err(error) => error,
             Ok(_) => ours.mismatch(None),
         }
     }
 
-    /// Consumes all entries of a call that differs from this one, and records the error.
+    /// Records the error of a call that differs from this one, and consumes all its entries.
     #[cold]
     async fn pass_over(&self, entry: &BcastEntryHead, ours: BoardNote) -> Result<(), Error> {
         let theirs = BoardNote::of(entry.note);
@@ -357,7 +363,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.call.note(ours.mismatch(Some((root, theirs))));
         self.0.seat.take_entry(entry);
         if is_on_board(&theirs) {
-            // The root is in a round that this rank would miss.
+            // The root is in a round, in which this rank must arrive too.
             let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
             return Ok(());
@@ -386,7 +392,7 @@ pub(super) fn block_in(
     parcels::block_of(read, ranks, of).filter(|block| block.end <= bytes)
 }
 
-/// Most bytes that go over a queue, `usual` by default; 0 where there are no boards.
+/// Most bytes that go over a queue: `usual`, or fewer, by default; 0 if boards are not used.
 #[inline]
 pub(super) fn limit(shape: &CollectiveTuning, usual: usize, board_choice: BoardChoice) -> usize {
     match board_choice {
@@ -396,7 +402,7 @@ pub(super) fn limit(shape: &CollectiveTuning, usual: usize, board_choice: BoardC
     }
 }
 
-/// The byte count of an entry whose blocks are on the board: more than any other entry has.
+/// The byte count in the note of an entry whose blocks are on the board. No other entry has so many bytes.
 pub(super) const ON_BOARD: usize = 1 << 20;
 
 /// Whether an entry announces blocks on the board.
@@ -408,15 +414,16 @@ pub(super) fn is_on_board(note: &BoardNote) -> bool {
 enum BcastWaitEnd {
     Entry(BcastEntryHead),
     Room,
-    /// Others wait for this rank at the board, in an earlier call.
+    /// Other ranks wait for this rank at the board, in an earlier call.
     Behind,
-    /// This rank is in a later call, and the awaited entry will not come.
-    Gone(u32),
-    /// Others make a different collective in this call.
+    /// The rank with this number is in a later call, and the awaited entry will not come.
+    Later(u32),
+    /// Other ranks make a different collective in this call.
     Other,
 }
 
-/// Ranges of the data, one per queue entry; at least one, so that ranks that expect more data detect the mismatch.
+/// Ranges of the data, one for each queue entry. There is at least one, so that ranks that expect more data detect the
+/// mismatch.
 pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large blocks over a [board](super::board), for ranks that share cores: there a message that waits for its receiver
-//! costs two context switches for each pair of ranks, and a round at the board one for each rank. Two ranks with a core
-//! each use it too: both copy at the same time, from caches; otherwise one rank alone would copy, through the kernel. A
-//! round moves as many bytes as fit the board. Larger blocks that all collect go piece by piece; each rank's lines have
-//! the length of its block, so that a rank that expects another length detects it.
+//! Large blocks over a [board](super::board), for ranks that share cores. There, messages that wait for their receivers
+//! cost two context switches for each pair of ranks, and a round at the board costs one for each rank. Two ranks with a
+//! core each use the board too: both copy at the same time, from caches; with a message only one rank would copy,
+//! through the kernel. A round moves as many bytes as fit the board. Larger blocks that all ranks collect are moved
+//! piece by piece. Each rank's lines contain the length of its block, so that a rank that expects another length
+//! detects it.
 
 use std::ops::Range;
 
@@ -17,18 +18,18 @@ use super::various::unequal;
 use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// One call in which one rank or all ranks collect all blocks.
+/// One call in which one rank, or every rank, collects all blocks.
 pub(super) struct BlockPieces<'a, V> {
     board: BoardCall<'a, V>,
     kind: RoundKind,
-    /// The size on which all ranks agree: of a block, or of all.
+    /// A size on which all ranks agree: that of a block, or one computed from all blocks.
     agreed_bytes: usize,
-    /// Bytes that a rank puts on the board in a round.
+    /// Number of bytes that a rank puts on the board in a round.
     place: usize,
 }
 
 impl<'a, V: Visit> BlockPieces<'a, V> {
-    /// For these blocks, if this algorithm is selected and all ranks collect them.
+    /// The call for blocks that all ranks collect; `None`: another algorithm is selected.
     pub(super) fn of_all(
         call: &'a CollectiveCall<V>,
         all: &[Payload],
@@ -36,7 +37,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     ) -> Option<Self> {
         let longest = all.iter().map(Payload::bytes).max()?;
         let total = all.iter().map(Payload::bytes).sum::<u64>();
-        // If lengths differ, the longest one determines the number of rounds.
+        // If lengths differ, the longest block determines the number of rounds.
         let agreed_bytes = match all.iter().all(|block| block.bytes() == longest) {
             true => total,
             false => total.wrapping_mul(31).wrapping_add(longest) | 1 << 40,
@@ -52,7 +53,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         })?
     }
 
-    /// For blocks of equal size, if this algorithm is selected and one rank collects them.
+    /// The call for blocks of equal size that one rank collects; `None`: another algorithm is selected.
     pub(super) fn of_equal(
         call: &'a CollectiveCall<V>,
         bytes: u64,
@@ -78,17 +79,17 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         })
     }
 
-    /// Puts a block on the board for another rank. Does not wait after its last piece.
+    /// Puts this rank's block on the board for another rank. Does not wait after the last piece.
     pub(super) async fn give(&self, mine: &Payload) -> Result<(), Error> {
         let rounds = mine.bytes().div_ceil(self.place as u64);
         for round in 0..rounds {
             loop {
                 let turn = self.put(mine, round).await?;
-                let met = match round + 1 == rounds {
+                let is_over = match round + 1 == rounds {
                     true => turn.leave().await,
                     false => turn.all().await?,
                 };
-                if met {
+                if is_over {
                     break;
                 }
             }
@@ -96,33 +97,38 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         Ok(())
     }
 
-    /// Copies the blocks of all others, which have `bytes` bytes each, to their places.
+    /// Copies the blocks of all other ranks, which have `bytes` bytes each, to their places.
     pub(super) async fn take(&self, all: &[Payload], bytes: u64) -> Result<(), Error> {
         let nothing = Payload::Dense(UserMemory::nothing());
         for round in 0..bytes.div_ceil(self.place as u64) {
-            let turn = self.meet(&nothing, round).await?;
+            let turn = self.arrive_with_piece(&nothing, round).await?;
             self.read(&turn, all, round);
         }
         Ok(())
     }
 
-    /// Puts a block on the board for all others, and copies theirs to their places. The own one is not copied.
+    /// Puts this rank's block on the board for all others, and copies their blocks to their places. The own block is
+    /// not copied.
     pub(super) async fn exchange(&self, mine: &Payload, all: &[Payload]) -> Result<(), Error> {
         let longest = all.iter().map(Payload::bytes).max();
         for round in 0..longest.unwrap_or(0).div_ceil(self.place as u64) {
-            let turn = self.meet(mine, round).await?;
+            let turn = self.arrive_with_piece(mine, round).await?;
             self.read(&turn, all, round);
         }
         Ok(())
     }
 
-    /// The range of a block of so many bytes that belongs to a round.
+    /// The part of a block of `bytes` bytes that is moved in a round.
     fn piece(&self, bytes: u64, round: u64) -> Range<u64> {
         part_of(bytes, round, self.place as u64)
     }
 
-    /// Puts a piece on the board in a round of all ranks.
-    async fn meet(&self, mine: &Payload, round: u64) -> Result<BoardRound<'_, V>, Error> {
+    /// Puts a piece on the board in a round, and waits until all ranks have arrived.
+    async fn arrive_with_piece(
+        &self,
+        mine: &Payload,
+        round: u64,
+    ) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.put(mine, round).await?;
             if turn.all().await? {
@@ -142,7 +148,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         Ok(turn)
     }
 
-    /// Reads the others' pieces of a round.
+    /// Copies the pieces of the other ranks in a round to their places.
     fn read(&self, turn: &BoardRound<'_, V>, all: &[Payload], round: u64) {
         for (from, place) in others(self.board.call, all) {
             let piece = self.piece(place.bytes(), round);
@@ -153,17 +159,19 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 }
 
-/// An all-to-all exchange of blocks whose pieces come in further rounds.
+/// An all-to-all exchange whose blocks are moved piece by piece in later rounds.
 pub(super) struct Swap {
-    /// Whether this rank sends its own blocks in this manner.
+    /// Whether this rank sends its own blocks in these rounds.
     pub(super) gives: bool,
-    /// Lengths of the blocks for this rank, by rank; 0: it comes otherwise, or is wrong.
+    /// Lengths of the blocks for this rank, by rank of the sender. 0: the block comes in another way, or its length is
+    /// wrong.
     lengths: Vec<u64>,
     rounds: u64,
 }
 
 impl Swap {
-    /// From the lengths of a complete round. Records an error for each block whose length differs from its place.
+    /// Takes the lengths from a complete round. Records an error for each block whose length differs from that of its
+    /// place.
     pub(super) fn from_lengths<V: Visit>(
         call: &CollectiveCall<V>,
         turn: &BoardRound<'_, V>,
@@ -188,7 +196,7 @@ impl Swap {
         Self {
             gives: parcels.given(me) == Given::Later,
             lengths,
-            // Bounded, in case another process has corrupted the lengths.
+            // Bounded, because a faulty process may have written any lengths.
             rounds: longest
                 .div_ceil(swapped_bytes(call.size()) as u64)
                 .min(2 * MAX_ROUNDS),
@@ -228,33 +236,33 @@ impl Swap {
     }
 }
 
-/// Bytes for each other rank in a round: whole cache lines.
+/// Number of bytes for each other rank in a round: whole cache lines.
 fn swapped_bytes(ranks: u32) -> usize {
     Seat::place_bytes(ranks) / ranks as usize / LINE_BYTES * LINE_BYTES
 }
 
-/// The range of a block of so many bytes that belongs to a round with room for `most`.
+/// The part of a block of `bytes` bytes that is moved in a round with room for `most` bytes.
 fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
     let start = round * most;
     start.min(bytes)..bytes.min(start + most)
 }
 
-/// Whether an all-to-all whose longest block has this many bytes uses rounds at a board.
+/// Whether an all-to-all exchange whose longest block has `longest` bytes uses rounds at a board.
 pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
     applies(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
-/// Whether blocks of this many bytes are gathered in one round at a board. Smaller ones are sent as eager messages,
+/// Whether blocks of `bytes` bytes are gathered in one round at a board. Smaller blocks are sent as eager messages,
 /// which do not wait.
 pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     applies(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
-/// Whether blocks of at most `longest` bytes, and about so many on average, are scattered in one round at a board. To
-/// a rank with a core of its own a message is faster; so are short ones elsewhere, unless they would take most of the
-/// sender's buffers, since then it waits for the readers of earlier ones.
+/// Whether blocks are scattered in one round at a board. `longest`: bytes of the longest block; `usual`: average bytes.
+/// A message is faster to a rank with a core of its own. If ranks share cores, short messages are faster too, unless
+/// they would take most of the sender's buffers: then the sender waits for the readers of earlier messages.
 pub(super) fn are_scattered(
     shape: &CollectiveTuning,
     longest: usize,
@@ -268,20 +276,20 @@ pub(super) fn are_scattered(
         && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
-/// Whether the root announces in an entry of the broadcast queue how it scatters blocks of this many bytes.
+/// Whether an entry of the broadcast queue announces how the root scatters blocks of `bytes` bytes.
 pub(super) fn are_announced(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.flat && bytes > EAGER_BYTES
 }
 
-/// Whether large blocks go over a board for these ranks. More ranks with a core each have not been measured.
+/// Whether large blocks go over a board for these ranks. It was not measured for more than two ranks with a core each.
 fn applies(shape: &CollectiveTuning, ranks: u32) -> bool {
     (shape.flat || ranks == 2) && shape.board_bytes > 0
 }
 
-/// Blocks that would take more rounds are sent as messages, which copy data once.
+/// Limit of the rounds of a call. Blocks that would take more rounds are sent as messages, which copy data once.
 const MAX_ROUNDS: u64 = 8;
 const LINE_BYTES: usize = 64;
-/// Messages up to this size do not wait,
+/// A message up to this size does not wait, if no more than `MANY_MESSAGES` are in flight.
 const EAGER_BYTES: usize = 8 << 10;
-/// as long as there are no more than these: half of a sender's buffers.
+/// Half the number of a sender's buffers.
 const MANY_MESSAGES: u32 = 32;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
+//! Collectives that move blocks: gather, scatter, allgather and all-to-all, with blocks of one size or of different
+//! sizes.
 //!
-//! Two forms of each: on [`Payload`]s, one block per rank of any size and layout (the `w` form, large blocks of the
-//! `v` [forms](super::various), other large blocks, and intercommunicators); and on dense bytes with equal blocks,
-//! where small ones are forwarded together.
+//! There are two versions of each. One version takes [`Payload`]s: a block of any size and layout for each rank. It
+//! serves the `w` form, large blocks (also of the `v` [forms](super::various)), and intercommunicators. The other
+//! version takes contiguous bytes with equal blocks, and forwards several small blocks together.
 
 use transport::seat::LINE_BODY_BYTES;
 
@@ -18,8 +19,8 @@ use super::various::{read_into, scatter_as};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
-/// the own block is in place.
+/// Collects one block per rank at the root. `all` has a block for each rank at the root, and is empty elsewhere.
+/// Without `mine`, the root's own block is in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -44,8 +45,8 @@ pub async fn gather<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`gather`], of equal blocks among the ranks of one group. If these have a board, each writes its block's size
-/// there, and the block itself if it is small: so the root can tell which blocks come as messages.
+/// As [`gather`], of equal blocks among the ranks of one group. If the ranks have a board, each rank writes its block's
+/// size there, and also the block if it is small. From the sizes the root sees which blocks come as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -60,7 +61,7 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, board_choice) = (call.shape(), gather_choice(&call.shape()));
-    // For any size, so that ranks that disagree about it use the same algorithm.
+    // Used for blocks of any size, so that ranks that disagree about the size use the same algorithm.
     if let Some(nodes) = by_node::nodes_of(call, shape.choice.gather.by_node(shape.boards)) {
         return Box::pin(by_node::gather(call, nodes, mine, all, root)).await;
     }
@@ -102,7 +103,7 @@ pub async fn gather_equal<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// Receives the messages of ranks whose length differs from the root's, so that they complete.
+/// Receives the messages of ranks whose length differs from the root's, so that these messages complete.
 #[cold]
 async fn take_messages<V: Visit>(
     call: &CollectiveCall<V>,
@@ -124,8 +125,9 @@ async fn take_messages<V: Visit>(
     }
 }
 
-/// Most bytes that a rank puts on a board to be gathered. Larger blocks are messages, with which it runs ahead of the
-/// root; so are all that do not fit lines where ranks share cores.
+/// Largest block, in bytes, that a rank puts on a board to be gathered. Larger blocks are sent as messages, with which
+/// a rank can run ahead of the root. If ranks share cores, only blocks that fit a rank's own cache lines go over the
+/// board.
 pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => LINE_BODY_BYTES,
@@ -142,7 +144,7 @@ pub(super) fn gather_choice(shape: &CollectiveTuning) -> BoardChoice {
     }
 }
 
-/// Scatters the root's blocks, one per rank. Without `mine`, the own block stays in place.
+/// Scatters the root's blocks, one for each rank. Without `mine`, the root's own block stays in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -169,7 +171,7 @@ pub async fn scatter<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`scatter`], of equal blocks among the ranks of one group: small ones all at once over a broadcast queue.
+/// As [`scatter`], of equal blocks among the ranks of one group. Small blocks are sent together over a broadcast queue.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -218,7 +220,7 @@ pub async fn scatter_equal<V: Visit>(
     Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
 }
 
-/// Whether small blocks are scattered over a queue.
+/// Whether small blocks are scattered over a broadcast queue.
 pub(super) fn scatter_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.scatter {
         choice::Scatter::Auto | choice::Scatter::Nodes => BoardChoice::AsUsual,
@@ -235,7 +237,7 @@ pub async fn allgather<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, even if its place here is wrong.
+    // The other ranks wait for this rank's block, even if its place here is wrong.
     if let Err(error) = put_own(call, mine, all) {
         call.note(error);
     }
@@ -281,7 +283,7 @@ pub(super) async fn allgather_as<V: Visit>(
     Box::pin(allgather(call, mine, all)).await
 }
 
-/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message in flight in
+/// As [`allgather`] among the ranks of one group, but blocks are sent round a ring: a rank has one message in flight in
 /// each direction.
 ///
 /// # Errors
@@ -291,7 +293,7 @@ pub async fn allgather_ring<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, even if its place here is wrong.
+    // The other ranks wait for this rank's block, even if its place here is wrong.
     if let Err(error) = put_own(call, mine, all) {
         call.note(error);
     }
@@ -316,7 +318,7 @@ pub async fn alltoall<V: Visit>(
     into: &[Payload],
 ) -> Result<(), Error> {
     let (rank, partners) = (call.rank() % call.partners(), call.partners());
-    // Between groups there is no own block, and the groups differ in size.
+    // Between two groups there is no own block, and the groups may differ in size.
     let (first, window) = match call.is_inter() {
         true => (0, usize::MAX),
         false => (1, call.shape().window_ranks),
@@ -343,7 +345,7 @@ pub async fn alltoall<V: Visit>(
     copied.unwrap_or_else(copy)
 }
 
-/// As [`allgather`], of small equal blocks of dense bytes; the own one is in place.
+/// As [`allgather`], of small equal blocks of contiguous bytes; the own block is in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -362,7 +364,7 @@ pub async fn allgather_bytes<V: Visit>(
     allgather_plain(call, all).await
 }
 
-/// As [`allgather_bytes`], without regard to nodes.
+/// As [`allgather_bytes`], without grouping the ranks by node.
 pub(super) async fn allgather_plain<V: Visit>(
     call: &CollectiveCall<V>,
     all: &mut [u8],
@@ -383,8 +385,8 @@ pub(super) async fn allgather_plain<V: Visit>(
     }
 }
 
-/// Doubling rounds: a rank has its own block and those of the ranks behind it, and sends them all to one before it (J.
-/// Bruck and others, 1997).
+/// Doubling rounds (J. Bruck and others, 1997): a rank holds its own block and the blocks of the ranks after it, and
+/// sends all of these to one rank before it.
 async fn allgather_bruck<V: Visit>(call: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
     let (rank, size) = (call.rank(), call.size());
     let bytes = all.len() / size as usize;
@@ -406,8 +408,8 @@ async fn allgather_bruck<V: Visit>(call: &CollectiveCall<V>, all: &mut [u8]) -> 
     Ok(())
 }
 
-/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, in which ranks forward
-/// each other's blocks (J. Bruck and others, 1997).
+/// As [`alltoall`], of small equal blocks of contiguous bytes. By default, in a logarithmic number of rounds in which
+/// ranks forward the blocks of others (J. Bruck and others, 1997).
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -427,7 +429,7 @@ pub async fn alltoall_bytes<V: Visit>(
     alltoall_plain(call, out, into).await
 }
 
-/// As [`alltoall_bytes`], without regard to nodes.
+/// As [`alltoall_bytes`], without grouping the ranks by node.
 pub(super) async fn alltoall_plain<V: Visit>(
     call: &CollectiveCall<V>,
     out: &[u8],
@@ -452,7 +454,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
         return Box::pin(alltoall(call, &out, &into)).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
-    // Block `d` is the one that still has to travel `d` ranks further.
+    // Block `d` still has to be forwarded to the rank `d` positions further.
     let mut blocks = Vec::with_capacity(out.len());
     blocks.extend_from_slice(&out[rank as usize * bytes..]);
     blocks.extend_from_slice(&out[..rank as usize * bytes]);
@@ -479,7 +481,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
     Ok(())
 }
 
-/// Blocks of this many bytes each.
+/// Blocks of `block` bytes each.
 pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
     let blocks = all.chunks_exact_mut(block);
     blocks
@@ -487,13 +489,13 @@ pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
         .collect()
 }
 
-/// The blocks of the other ranks, beginning with the next one, so that not all ranks address the same one first.
+/// The blocks of the other ranks, beginning with the next rank, so that not all ranks address the same rank first.
 pub(super) fn others<'a, V: Visit>(
     call: &CollectiveCall<V>,
     all: &'a [Payload],
 ) -> impl Iterator<Item = (u32, &'a Payload)> {
     let (rank, partners) = (call.rank(), call.partners());
-    // Between groups there is no own block.
+    // Between two groups there is no own block.
     let first = u32::from(!call.is_inter());
     (first..partners).filter_map(move |step| {
         let other = (rank + step) % partners;
@@ -501,7 +503,7 @@ pub(super) fn others<'a, V: Visit>(
     })
 }
 
-/// The own block; there is none between groups.
+/// The block of this rank; `None` between two groups.
 pub(super) fn own<'a, V: Visit>(
     call: &CollectiveCall<V>,
     all: &'a [Payload],

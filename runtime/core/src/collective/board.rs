@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there,
-//! arrives, and reads what it needs when all have arrived. A rank waits once, or twice if the data are combined in
-//! slices, and touches few cache lines besides its data; so this is fast when many ranks share few cores, and when
-//! they do not.
+//! Collectives of ranks of one node without messages, over a [board](transport::seat). Each rank puts its data on the
+//! board, arrives, and reads what it needs when all ranks have arrived. A rank waits once, or twice if the data are
+//! combined in slices, and touches few cache lines besides its data. So this is fast if many ranks share few cores, and
+//! also if each rank has a core.
 //!
-//! Only blocking collectives use it: those of a communicator have an order, and so have the rounds of a board.
+//! Only blocking collectives use the board: the blocking collectives of a communicator have an order, and so have the
+//! rounds of a board.
 //!
-//! If the arguments of a call were wrong on one rank, the others make a round without it, and its next call comes too
-//! late for them. So a rank's note has the number of its call, and a rank that missed a call is careful: it waits for
-//! the end of its round, whatever it does, and repeats it in the next one if another rank was in an earlier call. The
-//! others, which were in that call, get an error or do not need the missing rank. If the missed call goes over the
-//! [queue](super::bcast_queue), the ranks that wait there come to the round, so that it ends.
+//! If the arguments of a call were wrong on one rank, the other ranks make a round without that rank, and its next call
+//! comes too late for them. Therefore a rank's note has the number of its call. A rank that missed a call is careful:
+//! it waits for the end of its round, whatever its call does, and repeats the call in the next round if another rank
+//! was in an earlier call. The other ranks, which were in that earlier call, get an error or do not need the careful
+//! rank. If the missed call goes over the [queue](super::bcast_queue), the ranks that wait at the queue come to the
+//! round, so that it ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -30,9 +32,9 @@ use crate::{Error, UserMemory, Visit};
 /// Whether a call uses the board, according to a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoardChoice {
-    /// If it is the default algorithm.
+    /// If the board is the default algorithm for this call.
     AsUsual,
-    /// If there is one.
+    /// If the ranks have a board.
     Yes,
     /// Never.
     No,
@@ -45,7 +47,7 @@ pub(super) struct BoardCall<'a, V> {
 }
 
 impl<'a, V: Visit> BoardCall<'a, V> {
-    /// The board for `bytes` bytes of each rank, if the call uses one.
+    /// The board for `bytes` bytes of each rank; `None`: the call uses none.
     #[inline]
     pub(super) fn of(
         call: &'a CollectiveCall<V>,
@@ -63,7 +65,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         fits.then_some(Self { call, seat })
     }
 
-    /// The board for parcels, if the call uses one.
+    /// The board for parcels; `None`: the call uses none.
     pub(super) fn of_parcels(
         call: &'a CollectiveCall<V>,
         board_choice: BoardChoice,
@@ -81,22 +83,23 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// A rank with `waits` leaves only after all have entered; the others do not wait.
+    /// A barrier for some ranks: a rank with `waits` leaves only after all ranks have entered; the other ranks do not
+    /// wait.
     pub(super) async fn arrive(&self, waits: bool) -> Result<(), Error> {
         loop {
             let turn = self.give(RoundKind::Barrier, &[]).await?;
-            let met = match waits {
+            let is_over = match waits {
                 true => turn.all().await?,
                 false => turn.leave().await,
             };
-            if met {
+            if is_over {
                 return Ok(());
             }
         }
     }
 
-    /// Combines the bytes of all in rank order at the root, which alone has an `output`: it may be the same memory.
-    /// The others do not wait.
+    /// Combines the bytes of all ranks in rank order at the root. Only the root has an `output`, which may be the same
+    /// memory as `input`. The other ranks do not wait.
     pub(super) async fn reduce(
         &self,
         input: UserMemory,
@@ -127,7 +130,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of all, which are few; each rank does so for itself.
+    /// Combines the bytes of all ranks. The bytes are few, so each rank does it for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.call.size();
         let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
@@ -135,7 +138,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines those of the bytes of all from byte `at` on; they are few. Both may be the same memory.
+    /// Combines the bytes of all ranks, which are few, from byte `at` on. `input` and `output` may be the same memory.
     pub(super) async fn reduce_scatter(
         &self,
         input: UserMemory,
@@ -151,8 +154,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. Does not wait for higher
-    /// ones.
+    /// Combines the bytes of the first `ranks` ranks, of which this rank may be the last. Does not wait for higher
+    /// ranks.
     pub(super) async fn combine_first(
         &self,
         bytes: &mut [u8],
@@ -161,7 +164,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
         let note = BoardNote::new(self.call, RoundKind::Scan, bytes.len());
-        // The bytes of the last rank are not read by any other.
+        // No other rank reads the bytes of the last rank.
         let is_last = self.call.rank() + 1 == self.call.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
@@ -178,7 +181,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Collects one block of each rank at all ranks; the own one is in place.
+    /// Collects one block of each rank at all ranks; the block of this rank is already in place.
     pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
         let block = all.len() / self.call.size() as usize;
         let own = self.call.rank() as usize * block;
@@ -189,8 +192,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Contributes a block of this many bytes to a gather: `few` are the bytes, if they go over the board. Does not
-    /// wait.
+    /// Contributes a block of `bytes` bytes to a gather. `few`: the bytes of the block if it goes over the board, else
+    /// empty. Does not wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
         let (note, space) = (
             BoardNote::new(self.call, RoundKind::Gather, bytes),
@@ -200,9 +203,9 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Waits until the notes of all are there, and records an error for each that does not have the expected number of
-    /// bytes; calls `take` for each rank whose block is on the board, which `on_board` decides by its number of bytes.
-    /// Returns the ranks whose blocks come as messages.
+    /// Waits until the notes of all ranks are there. Records an error if they differ. Calls `take` for each rank that
+    /// has put a block of `bytes` bytes on the board; `on_board` decides from the number of bytes whether a block is
+    /// there. Returns the ranks whose blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
         bytes: usize,
@@ -243,7 +246,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Begins a round when the last one is over.
+    /// Begins a round when the previous round is over.
     pub(super) async fn begin(
         &self,
         kind: RoundKind,
@@ -256,7 +259,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.begin_as(note, RoundSpace::Half).await
     }
 
-    /// The same with a given note, when the board has room for the data.
+    /// Begins a round with a given note, when the board has room for the data.
     pub(super) async fn begin_as(
         &self,
         note: BoardNote,
@@ -279,14 +282,14 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Begins a round, puts this rank's bytes there and arrives.
+    /// Begins a round, puts this rank's bytes on the board and arrives.
     async fn give(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
         let note = BoardNote::new(self.call, kind, bytes.len());
         self.arrive_as(note, RoundSpace::of(bytes.len()), bytes)
             .await
     }
 
-    /// The same with a given note.
+    /// Begins a round with a given note, puts this rank's bytes on the board and arrives.
     async fn arrive_as(
         &self,
         note: BoardNote,
@@ -301,7 +304,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, space, put).await
     }
 
-    /// Begins a round, puts this rank's parcel there and arrives; `None`: its data come as messages.
+    /// Begins a round, puts this rank's parcel on the board and arrives. `None`: the data of this rank come as
+    /// messages.
     pub(super) async fn give_parcel(
         &self,
         kind: RoundKind,
@@ -310,7 +314,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.give_parcel_in(kind, PLACE_BYTES, parcel).await
     }
 
-    /// The same if each rank has a place of this many bytes.
+    /// As [`give_parcel`](Self::give_parcel), if each rank has `place` bytes on the board.
     pub(super) async fn give_parcel_in(
         &self,
         kind: RoundKind,
@@ -334,8 +338,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, RoundSpace::Half, put).await
     }
 
-    /// Arrives in a round after `put` has written the data; returns the round in which the
-    /// [fast path](super::fast_path) has arrived for this call, if it has.
+    /// Arrives in a round after `put` has written the data. If the [fast path](super::fast_path) has already arrived
+    /// for this call, returns the round in which it did.
     async fn arrive_with(
         &self,
         note: BoardNote,
@@ -350,19 +354,20 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             self.announce(false);
         }
         let turn = self.begin_as(note, space).await?;
-        // Ranks in an earlier call may already be reading its root's data there, and do not wait for this rank.
+        // Ranks in an earlier call may already be reading the data of that call's root there, and do not wait for this
+        // rank.
         if !comm.has_missed() || !turn.is_early() {
             put(&turn);
         }
         turn.arrive();
         if comm.has_missed() {
-            // Ranks that sleep for an entry that will not come check again.
+            // Ranks may sleep until an entry comes that will never come: they must check again.
             self.seat.wake_sleepers();
         }
         Ok(turn)
     }
 
-    /// The same, and waits for the data of all others.
+    /// Begins a round, puts this rank's bytes on the board, arrives, and waits for the data of all other ranks.
     async fn give_all(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.give(kind, bytes).await?;
@@ -372,8 +377,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Waits until `happened` at the board; ends early if `doubt` finds that it never will, or if a rank is dead
-    /// without which it will not.
+    /// Waits until `happened` at the board. Ends early if `doubt` finds that the event will never happen, or if a rank
+    /// is dead.
     pub(super) async fn wait<T>(
         &self,
         event: BoardEvent,
@@ -390,17 +395,17 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         });
         self.call
             .visit(|universe| universe.waiting.awaited = awaited);
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         let ended = poll_fn(|_| {
             if let Some(happened) = happened() {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // Stores that others made before that are visible now.
+                // Stores that others made before what `doubt` has found are visible now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
-            looks = looks.wrapping_add(1);
-            match looks.is_multiple_of(POLLS_PER_CHECK) {
+            polls = polls.wrapping_add(1);
+            match polls.is_multiple_of(POLLS_PER_CHECK) {
                 true => self
                     .lost()
                     .map_or(Poll::Pending, |lost| Poll::Ready(Err(lost))),
@@ -415,8 +420,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         ended
     }
 
-    /// Announces the number of this rank's call, after it missed one; `sends`: it is about to write entries to the
-    /// broadcast queue.
+    /// Announces the number of this rank's call, after this rank missed a call. `sends`: whether this rank is about to
+    /// write entries to the broadcast queue.
     #[cold]
     pub(super) fn announce(&self, sends: bool) {
         let number = self.call.number(u32::MAX);
@@ -424,7 +429,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.seat.wake_sleepers();
     }
 
-    /// A dead rank of the communicator.
+    /// The error for a dead rank of the communicator, if there is one.
     #[cold]
     fn lost(&self) -> Option<Error> {
         let group = self.call.comm().partners();
@@ -441,7 +446,7 @@ pub(super) struct BoardRound<'a, V> {
 }
 
 impl<V: Visit> BoardRound<'_, V> {
-    /// Puts bytes into the half of the board, where all ranks together put `all`.
+    /// Puts bytes into the half of the board that the round uses. `all`: the bytes that all ranks put there.
     pub(super) fn put(&self, all: usize, at: usize, bytes: &[u8]) {
         self.board.seat.put(self.round, all, at, bytes);
     }
@@ -450,18 +455,18 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.read(self.round, all, at, into);
     }
 
-    /// The contributions of all ranks, each as long as this one's.
+    /// The contributions of all ranks, if each is as long as that of this rank.
     fn parts(&self) -> RoundContributions<'_> {
         let bytes = BoardNote::of(self.note).bytes as usize;
         RoundContributions::new(self.board.seat, self.round, bytes)
     }
 
-    /// The contributions of ranks that do not know each other's lengths.
+    /// The contributions of all ranks, if no rank has the lengths of the other ranks.
     pub(super) fn parcels(&self) -> Parcels<'_> {
         Parcels::new(self.board.seat, self.round)
     }
 
-    /// The same if each rank has a place of this many bytes.
+    /// As [`parcels`](Self::parcels), if each rank has `place` bytes on the board.
     pub(super) fn parcels_in(&self, place: usize) -> Parcels<'_> {
         Parcels::with_places(self.board.seat, self.round, place)
     }
@@ -472,7 +477,7 @@ impl<V: Visit> BoardRound<'_, V> {
         note.is_some_and(|note| BoardNote::of(note).is_alike(&BoardNote::of(self.note)))
     }
 
-    /// Whether another rank is in an earlier call in this round, so that this call needs a later one.
+    /// Whether another rank is in an earlier call in this round, so that the call of this rank needs a later round.
     pub(super) fn is_later_than(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_before(&BoardNote::of(self.note)))
@@ -482,7 +487,7 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.arrive(self.round, self.note);
     }
 
-    /// Waits until all have arrived. `false`: others were in an earlier call, and this one needs another round.
+    /// Waits until all ranks have arrived. `false`: others were in an earlier call, so this call needs another round.
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
@@ -491,11 +496,11 @@ impl<V: Visit> BoardRound<'_, V> {
         let comm = self.board.call.comm();
         let is_disputed = seat.is_disputed(self.round);
         if comm.has_missed() || is_disputed {
-            // This rank missed their call, or skipped it over the broadcast queue.
+            // This rank missed the call of the others, or completed it over the broadcast queue without this round.
             if self.is_early() {
                 return Ok(false);
             }
-            comm.has_met();
+            comm.clear_missed();
         }
         match is_disputed {
             false => Ok(true),
@@ -503,7 +508,7 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Waits until all lower ranks have arrived, and for the others only after an error. `false`: as
+    /// Waits until all lower ranks have arrived; after an error, until all ranks have. `false`: as for
     /// [`all`](Self::all).
     async fn lower(&self) -> Result<bool, Error> {
         let (seat, rank) = (self.board.seat, self.board.call.rank());
@@ -526,7 +531,7 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Continues without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
+    /// Continues without waiting, unless this rank has missed a call. `false`: as for [`all`](Self::all).
     pub(super) async fn leave(&self) -> bool {
         if !self.board.call.comm().has_missed() {
             return true;
@@ -535,7 +540,7 @@ impl<V: Visit> BoardRound<'_, V> {
         !matches!(self.all().await, Ok(false))
     }
 
-    /// Whether any rank is in an earlier call in this round, according to the notes.
+    /// Whether, according to the notes, any rank is in an earlier call in this round.
     #[cold]
     fn is_early(&self) -> bool {
         let mine = BoardNote::of(self.note);
@@ -551,5 +556,5 @@ impl<V: Visit> BoardRound<'_, V> {
     }
 }
 
-/// Polls of a waiting rank between two checks whether it waits in vain.
+/// Number of polls of a waiting rank between two checks for dead ranks.
 const POLLS_PER_CHECK: u32 = 8;

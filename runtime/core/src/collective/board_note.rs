@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notes on a [board](super::board): the collective that a rank calls, its bytes and the number of the call, in 32
-//! bits, so that mismatched calls are detected.
+//! Notes on a [board](super::board), by which mismatched calls are detected. A note has 32 bits: the collective that a
+//! rank calls, its number of bytes and the number of the call.
 
 use transport::seat::RoundNote;
 
@@ -11,19 +11,19 @@ use crate::{Error, Visit};
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
-    /// Number of bytes, up to [`MAX_BYTES`]; of more, a hash that differs for different numbers.
+    /// Number of bytes, up to [`MAX_BYTES`]. Larger numbers are stored as a hash above that.
     pub(super) bytes: u32,
     /// The number of the call, below [`CALLS`].
     call: u32,
 }
 
 impl BoardNote {
-    /// The note of a call with this many bytes.
+    /// The note of `call` with `bytes` bytes.
     pub(super) fn new<V: Visit>(call: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
         Self::of_call(call.number(CALLS - 1), kind, bytes)
     }
 
-    /// The note of the call of this number.
+    /// The note of the call number `number`.
     #[inline]
     pub(super) fn of_call(number: u32, kind: RoundKind, bytes: usize) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl BoardNote {
         }
     }
 
-    /// The same call with the length of another one.
+    /// This note with the length of another note.
     pub(super) fn as_long_as(self, other: &Self) -> Self {
         Self {
             bytes: other.bytes,
@@ -86,34 +86,35 @@ impl BoardNote {
         }
     }
 
-    /// The number of bytes, or the largest that a note can hold exactly.
+    /// The number of bytes; at most `MAX_BYTES`, the largest number that a note holds exactly.
     fn at_least(&self) -> u32 {
         self.bytes.min(MAX_BYTES)
     }
 
-    /// Whether it is a note of this collective.
+    /// Whether it is a note of collective `kind`.
     pub(super) fn is(&self, kind: RoundKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Whether both make the same call, with any number of bytes.
+    /// Whether both notes are of the same call, whatever their numbers of bytes.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.call == other.call
     }
 
-    /// Numbers wrap around; those less than half the range ahead are later.
+    /// Whether this note is of an earlier call. Numbers wrap around: a number less than half the range ahead is later.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
     }
 }
 
-/// Bits of the kind in a note.
+/// Bits for the kind in a note.
 const KIND_BITS: u32 = 4;
-/// Bits of the number of bytes.
+/// Bits for the number of bytes.
 const BYTES_BITS: u32 = 21;
-/// Most bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
+/// Largest number of bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
 const MAX_BYTES: u32 = 1 << (BYTES_BITS - 1);
-/// Number of call numbers: of 8 bits for the kind and 24 for the bytes, these have the rest.
+/// Number of different call numbers in a note. They have the bits that remain of 8 bits for the kind and of 24 bits for
+/// the bytes.
 const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 
 /// A hash of a number of bytes.
@@ -140,7 +141,7 @@ pub(super) enum RoundKind {
     Scatterv,
     Allgatherv,
     Alltoallv,
-    /// A gather in rounds, distinct from other gathers: a rank in it sends no message.
+    /// A gather in rounds. It differs from other gathers because a rank in it sends no message.
     GatherPieces,
 }
 
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_says_what_was_put_into_it() {
+    fn a_board_note_decodes_to_what_was_encoded() {
         for call in 0..CALLS {
             let (kind, bytes) = (RoundKind::Alltoall as u8, 1 << 20);
             let note = BoardNote { kind, bytes, call }.encode();
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_calls_go_round() {
+    fn call_numbers_compare_across_wraparound() {
         let at = |call| BoardNote {
             kind: 1,
             bytes: 0,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks on several nodes, which send data between two nodes once. One rank of each node is its
-//! *leader*; the ranks of a node do their part over a board, or by messages in shared memory, and the leaders theirs
-//! by messages, each as if it were a collective of its own.
+//! Collectives of ranks on several nodes, in which data between two nodes are sent once. One rank of each node is its
+//! *leader*. The ranks of a node do their part over a board, or by messages in shared memory; the leaders do theirs by
+//! messages. Each part is carried out like a collective of its own.
 //!
-//! The leader is the first rank of the node in the communicator; on the root's node, the root. All ranks compute the
+//! The leader of a node is its first rank in the communicator; on the root's node it is the root. All ranks compute the
 //! same leaders, since they have the same map of the nodes ([`CommNodes`]).
 //!
-//! Reductions combine the data of a node before those of the next one. If the ranks of a node are not consecutive, the
-//! order of combination is not the rank order, so operations that may not commute use the algorithms for the whole
-//! communicator. The same ranks on the same nodes get bitwise equal results.
+//! Reductions combine the data of a node before those of the next node. If the ranks of a node are not consecutive,
+//! this order is not the rank order, so operations that may not commute use the algorithms for the whole communicator.
+//! The same ranks on the same nodes get bitwise equal results.
 
 mod blocks;
 mod exchange;
@@ -34,7 +34,7 @@ pub(super) use reductions::{
 };
 pub(super) use rooted::{gather, scatter};
 
-/// The distribution of this call's ranks over nodes, if it goes by node.
+/// The ranks of this call grouped by node; `None`: the call does not go by node.
 #[inline]
 pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, applies: bool) -> Option<Rc<CommNodes>> {
     if !applies || call.is_part() || call.comm().has_board() {
@@ -43,7 +43,8 @@ pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, applies: bool) -> Opt
     call.visit(|universe| universe.nodes_of(call.comm()))
 }
 
-/// The same for a reduction: `None` if the order of ranks matters and differs from that of the nodes.
+/// The ranks of a reduction grouped by node. `None`: the call does not go by node, or the order of ranks matters and
+/// differs from the order of nodes.
 pub(super) fn nodes_in_order<V: Visit>(
     call: &CollectiveCall<V>,
     applies: bool,
@@ -52,18 +53,19 @@ pub(super) fn nodes_in_order<V: Visit>(
     nodes_of(call, applies).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
-/// Whether blocks of this many bytes, one for each pair of ranks, are sent through the leaders by default.
+/// Whether, by default, the leaders forward blocks of `block` bytes, one for each pair of ranks.
 pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
 
-/// The same for blocks whose lengths are known only to the two ranks. The leaders have to exchange these first; if each
-/// rank has a core, that takes longer than direct messages.
+/// Whether, by default, the leaders forward blocks whose lengths are known only to their sender and receiver. The
+/// leaders first have to exchange the lengths; if each rank has a core, that takes longer than direct messages.
 pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// Whether data of this many bytes of each rank, which the ranks of a node combine twice, go by node by default.
+/// Whether a reduction of `bytes` bytes of each rank, in which the ranks of a node combine data twice, goes by node by
+/// default.
 pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
@@ -71,16 +73,16 @@ pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
 /// Which ranks communicate with other nodes in a reduction by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Across {
-    /// One rank of each node, for all.
+    /// One rank of each node, with the data of its whole node.
     Leaders,
-    /// Each rank of a node, for a slice.
+    /// Each rank of a node, with a slice of the data of its node.
     Slices,
-    /// All ranks, round a ring.
+    /// All ranks, in a ring.
     Ring,
 }
 
 impl Across {
-    /// For an allreduce of this many bytes of this many ranks.
+    /// The choice for an allreduce. `size`: bytes of each rank, and number of ranks.
     pub(super) fn of_allreduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -91,7 +93,7 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 1)
     }
 
-    /// For a reduce.
+    /// The choice for a reduce. `size`: bytes of each rank, and number of ranks.
     pub(super) fn of_reduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -102,14 +104,14 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 2)
     }
 
-    /// For a reduce-scatter in parts of these lengths.
+    /// The choice for a reduce-scatter in parts of `lengths` bytes.
     fn of_reduce_scatter(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
-        // A rank that combines a long part needs several times its size in memory.
+        // A rank that combines a long part needs several times the size of that part in memory.
         if !are_alike(lengths) {
             return Self::Leaders;
         }
@@ -122,8 +124,7 @@ impl Across {
         }
     }
 
-    /// `times`: slices pay off from this multiple of the usual length on, in a call that saves less by them than an
-    /// allreduce.
+    /// `times`: slices are used from this multiple of an allreduce's length on, because the call saves less by them.
     fn of(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -141,7 +142,7 @@ impl Across {
     }
 }
 
-/// The distribution and the communicating ranks of a reduce-scatter in parts of these lengths, if it goes by node.
+/// The nodes and the choice for a reduce-scatter in parts of `lengths` bytes; `None`: it does not go by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
     call: &CollectiveCall<V>,
     lengths: &[usize],
@@ -157,20 +158,20 @@ pub(super) fn of_reduce_scatter<V: Visit>(
     applies.then_some((nodes, across))
 }
 
-/// One collective call by nodes: first within each node, then between the nodes' leaders.
+/// One collective call by node: first within each node, then between the leaders.
 struct ByNodeCall<'a, V> {
     call: &'a CollectiveCall<V>,
     nodes: Rc<CommNodes>,
-    /// The ranks of this node.
+    /// The part of the call among the ranks of this node.
     near: CollectiveCall<V>,
-    /// The leaders, in the order of the nodes.
+    /// The part of the call among the leaders, in the order of the nodes.
     across: CollectiveCall<V>,
-    /// The index of this node's leader among its ranks.
+    /// The index of this node's leader among the ranks of the node.
     leader: u32,
 }
 
 impl<'a, V: Visit> ByNodeCall<'a, V> {
-    /// `root`: the rank that leads its node, if it matters which does.
+    /// `root`: the rank that must lead its node, if there is one.
     async fn of(
         call: &'a CollectiveCall<V>,
         nodes: Rc<CommNodes>,
@@ -209,7 +210,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         self.near.rank() == self.leader
     }
 
-    /// The leader as the root of this node's ranks.
+    /// The leader, as the root of a collective among this node's ranks.
     fn root(&self) -> CollectiveRoot {
         match self.leads() {
             true => CollectiveRoot::Here,
@@ -217,7 +218,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// The node of a rank, as an index among the leaders.
+    /// The index among the leaders of the node of a rank.
     fn node_of(&self, rank: u32) -> u32 {
         let peer = self.call.comm().group.peer(rank);
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
@@ -229,7 +230,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         place_of_root(self.call.comm(), near, Some(rank)).unwrap_or(0)
     }
 
-    /// The ranks of each node, by the index of the node among the leaders.
+    /// The ranks of each node; nodes are in the order of the leaders.
     fn members(&self) -> Vec<Vec<u32>> {
         let mut members = vec![Vec::new(); self.across.size() as usize];
         for rank in 0..self.call.size() {
@@ -238,8 +239,8 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         members
     }
 
-    /// The ranks with the same index as this one on their nodes, in the order of the nodes, if all nodes have such a
-    /// rank.
+    /// The part of the call among the ranks that have the same index on their nodes as this rank, in the order of the
+    /// nodes. `None`: some node has no such rank.
     fn same_place(&self) -> Option<CollectiveCall<V>> {
         if self.near.rank() >= self.nodes.common_places() {
             return None;
@@ -253,7 +254,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }))
     }
 
-    /// The other nodes, by index among the leaders, with their ranks.
+    /// Each other node: its index among the leaders, and its ranks.
     fn other_nodes(&self) -> impl Iterator<Item = (u32, Vec<u32>)> {
         let here = self.across.rank();
         let nodes = (0..).zip(self.members());
@@ -271,7 +272,8 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         near.map(|rank| all[rank as usize].clone()).collect()
     }
 
-    /// An error on one node must reach all others: they wait for its leader, which continues and sends only that.
+    /// Records an error of one node, which must reach all other nodes: they wait for its leader, which continues and
+    /// forwards the error. Only a dead rank ends the call at once.
     fn defer_error(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
@@ -283,7 +285,8 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// Sends the leader's bytes to this node's ranks; after an error none, which they detect.
+    /// Sends the leader's bytes to this node's ranks. After an error it sends an empty message, from which they detect
+    /// the error.
     async fn send_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
         match self.leads() && self.call.has_fault() {
             true => tree::send_fault(&self.near, bytes).await,
@@ -291,7 +294,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// Combines the `input` of this node's ranks in the leader's `output`; other ranks have none.
+    /// Combines the `input` of this node's ranks in the leader's `output`; the other ranks have no `output`.
     async fn reduce_near(
         &self,
         input: UserMemory,
@@ -303,21 +306,22 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
     }
 }
 
-/// The root's index among this node's ranks, which it leads: `None` if it is on another node, or there is none.
+/// The root's index among this node's ranks, which the root leads. `None`: the root is on another node, or there is
+/// none.
 pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Option<u32> {
     near.rank_of(comm.group.peer(root?)?)
 }
 
-/// The ranks of each node agree once on whether they have a board. The message about it belongs to no call: a rank
-/// that could not take part in the first one receives it in a later one.
+/// The ranks of each node agree once on whether they have a board. The message about the board belongs to no call: a
+/// rank that could not take part in the first call receives the message in a later one.
 async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
     if nodes.is_settled() || !call.is_blocking() {
         return Ok(());
     }
     let (near, place) = nodes.near();
     let (comm, shape) = (call.comm(), call.shape());
-    let can_meet = near.size() > 1 && !comm.shares_context();
-    let are_wanted = can_meet && shape.boards && shape.board_bytes > 0;
+    let can_share_board = near.size() > 1 && !comm.shares_context();
+    let are_wanted = can_share_board && shape.boards && shape.board_bytes > 0;
     let is_there = if are_wanted && comm.context != WORLD_CONTEXT {
         let near = call.among(Subgroup {
             group: near.clone(),
@@ -338,7 +342,7 @@ async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result
     } else {
         are_wanted
     };
-    // If they share no usable memory, they release the board.
+    // If the ranks share no usable memory, they release the board.
     let take = || call.visit(|universe| universe.take_near_seat(comm, near));
     nodes.settle(is_there.then(take).flatten());
     Ok(())

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm of each collective: the values of its variable, the same on all ranks. The first value leaves the
-//! choice to sizes and ranks.
+//! The algorithms of each collective, which are the values of its control variable. The value is the same on all ranks.
+//! The first value, `auto`, leaves the choice to sizes and ranks.
 
 use super::board::BoardChoice;
 use crate::var::{Variable, VariableValues};
 
-/// The algorithms of one collective, and their names in the table of variables. `auto` is the first, and a board,
-/// where there is one, the second.
+/// The algorithms of one collective, and their names in the table of variables. The first is `auto`. If the collective
+/// has an algorithm over a board, that is the second.
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ })+) => {$(
         $(#[$doc])*
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_names_its_way() {
+    fn each_setting_value_selects_its_algorithm() {
         let given = |word: &str| [("RMPI_ALLREDUCE".to_owned(), word.to_owned())];
         for (word, algorithm) in [
             ("auto", Allreduce::Auto),

@@ -20,34 +20,34 @@ use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 pub(super) struct Subgroup {
     /// The ranks.
     pub(super) group: Group,
-    /// The index of this process there.
+    /// The index of this process in `group`.
     pub(super) place: u32,
-    /// A process that replaces the one with this index in the group.
+    /// Index in the group, and a process that takes the place of the member with this index.
     pub(super) stand_in: Option<(u32, Peer)>,
     /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
-    /// The data that the leader of these ranks provides to them come from other nodes.
+    /// Whether the data that the leader provides to these ranks come from other nodes.
     pub(super) is_from_other_nodes: bool,
 }
 
-/// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
+/// One call of a collective, from its place in the order of calls (MPI 5.0 section 6.14) to its end.
 ///
-/// The tag identifies the call: it is taken when the collective is called, not when it first moves.
+/// The tag identifies the call. It is taken when the collective is called, not when the first message moves.
 #[derive(Clone, Debug)]
 pub struct CollectiveCall<V> {
     visit: V,
     comm: Comm,
-    /// The ranks that take part here, if not all do.
+    /// The ranks that take part in this part of the call; `None`: all ranks do.
     part: Option<Subgroup>,
     tag: i32,
     shape: CollectiveTuning,
-    /// Whether the caller waits for its end, so that it may use the board.
+    /// Whether the caller waits for the end of the call, which may therefore use the board.
     blocking: bool,
     fault: Rc<RefCell<Option<Error>>>,
 }
 
 impl<V: Visit> CollectiveCall<V> {
-    /// The next collective on `comm`, or a part of the one that `comm` was copied [for](Comm::for_one_call).
+    /// The next collective on `comm`; or, if `comm` is a copy [for one call](Comm::for_one_call), a part of that call.
     #[must_use]
     pub fn new(visit: V, comm: &Comm) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<V: Visit> CollectiveCall<V> {
     /// Runs a blocking collective on `comm`.
     ///
     /// # Errors
-    /// The body's, or an error of a message.
+    /// The error of `body`, or of a message.
     pub fn run<T>(
         visit: V,
         comm: &Comm,
@@ -73,10 +73,11 @@ impl<V: Visit> CollectiveCall<V> {
         Self::run_to(visit, comm, (None, None), body)
     }
 
-    /// The same with the root and the size of the data for debuggers; `bytes` only if all ranks must agree on it.
+    /// Runs a blocking collective, and records its root and the size of the data for debuggers. `bytes` must be `None`
+    /// unless all ranks must agree on the size.
     ///
     /// # Errors
-    /// The body's, or an error of a message.
+    /// The error of `body`, or of a message.
     pub fn run_to<T>(
         visit: V,
         comm: &Comm,
@@ -103,16 +104,16 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Sequence number of the call on the communicator: the same at all ranks that call in the same order, not
-    /// negative.
+    /// Sequence number of the call on the communicator: not negative, and equal at all ranks that make the same calls
+    /// in the same order.
     #[must_use]
     pub fn call(&self) -> i32 {
         self.tag
     }
 
-    /// Whether all messages of this call, or of this start of it, were correct.
+    /// Whether all messages of this call were correct; of a persistent collective, those of this start.
     ///
-    /// A message of a wrong length does not end the call at once: other ranks wait for what this one forwards, and
+    /// A message of a wrong length does not end the call at once: other ranks wait for what this rank forwards, and
     /// would wait for ever.
     ///
     /// # Errors
@@ -121,10 +122,11 @@ impl<V: Visit> CollectiveCall<V> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// The result of this call, or this start of it, whose body returned `ended`. Clears the error for the next start.
+    /// The result of this call, or of this start of it, whose body returned `ended`. Clears the recorded error for the
+    /// next start.
     ///
     /// # Errors
-    /// The body's, or the first recorded error.
+    /// The error of the body, or the first recorded error.
     pub fn end<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
         let checked = self.check();
         ended.and_then(|ended| checked.map(|()| ended))
@@ -136,7 +138,7 @@ impl<V: Visit> CollectiveCall<V> {
         self.part.as_ref().map_or(self.comm.rank, |part| part.place)
     }
 
-    /// Number of ranks; of an intercommunicator those of the local group.
+    /// Number of ranks; in an intercommunicator, of the local group.
     #[must_use]
     pub fn size(&self) -> u32 {
         match &self.part {
@@ -145,7 +147,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Number of ranks to send to: of an intercommunicator those of the remote group.
+    /// Number of ranks that this rank can send to; in an intercommunicator, the size of the remote group.
     pub(crate) fn partners(&self) -> u32 {
         self.members().size()
     }
@@ -157,8 +159,8 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// A part of the same call among some of its ranks, which are then numbered by their index. Between any two of
-    /// them, the messages of consecutive parts keep their order.
+    /// A part of this call among some of its ranks, which are then numbered by their index in `part`. Between any two
+    /// of these ranks, messages of consecutive parts keep their order.
     pub(super) fn among(&self, part: Subgroup) -> Self {
         Self {
             part: Some(part),
@@ -166,7 +168,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The same for messages that belong to no call.
+    /// This call with a tag for messages that belong to no call.
     pub(super) fn of_no_call(self) -> Self {
         Self {
             tag: OF_NO_CALL,
@@ -174,7 +176,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank in the communicator of the process with this number here.
+    /// The rank in the communicator of the process that has the number `rank` in this part of the call.
     pub(super) fn name_of(&self, rank: u32) -> u32 {
         match &self.part {
             Some(_) => self.rank_of(i32::try_from(self.peer(rank).0).unwrap_or(-1)),
@@ -182,14 +184,14 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Whether messages go to another group.
+    /// Whether messages go to the remote group of an intercommunicator.
     #[must_use]
     pub fn is_inter(&self) -> bool {
         self.comm.is_inter()
     }
 
-    /// The same call within the local group. A process is in one of the two groups only, so its messages cannot be
-    /// confused with those between the groups.
+    /// This call within the local group. A process is in only one of the two groups, so messages within a group cannot
+    /// be confused with messages between the groups.
     pub(crate) fn local(&self) -> Self {
         Self {
             comm: self.comm.local(),
@@ -197,7 +199,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The seat at the board of these ranks, if this call may use it.
+    /// The seat at the board of the ranks of this part, if this call may use it.
     pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
         let seat = match &self.part {
             Some(part) => &part.seat,
@@ -206,24 +208,24 @@ impl<V: Visit> CollectiveCall<V> {
         seat.as_ref().filter(|_| self.blocking)
     }
 
-    /// Whether the data come from another node.
+    /// Whether the data that the leader provides come from other nodes.
     pub(super) fn is_from_other_nodes(&self) -> bool {
         self.part
             .as_ref()
             .is_some_and(|part| part.is_from_other_nodes)
     }
 
-    /// Whether only some ranks of the communicator take part here.
+    /// Whether only some ranks of the communicator take part in this part of the call.
     pub(super) fn is_part(&self) -> bool {
         self.part.is_some()
     }
 
-    /// Whether this call may use a board, if there is one.
+    /// Whether this call may use a board, if there is one: it is blocking.
     pub(super) fn is_blocking(&self) -> bool {
         self.blocking
     }
 
-    /// The number of this call, masked.
+    /// The number of this call, reduced to the bits of `mask`.
     pub(super) fn number(&self, mask: u32) -> u32 {
         self.tag.cast_unsigned() & mask
     }
@@ -238,7 +240,8 @@ impl<V: Visit> CollectiveCall<V> {
         self.visit.visit(visit)
     }
 
-    /// Records an event that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
+    /// Records an event: a call of a collective begins or ends here. `collective`: a number of
+    /// `queue_layout::COLLECTIVES`.
     #[cold]
     pub fn note_call(&self, event: EventType, collective: usize) {
         let context = self.comm.context.0.into();
@@ -275,11 +278,11 @@ impl<V: Visit> CollectiveCall<V> {
         let mut pending = self.pending();
         pending.receive(from, into);
         pending.send(to, out);
-        // Both complete before this returns, so both slices are borrowed long enough.
+        // Both messages complete before this function returns, so both slices are borrowed long enough.
         pending.finish().await
     }
 
-    /// A set of concurrent messages.
+    /// An empty set of concurrent messages.
     pub(crate) fn pending(&self) -> PendingMessages<'_, V> {
         PendingMessages {
             call: self,
@@ -288,7 +291,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// After an error no data are forwarded: a message without data signals the error to the next rank.
+    /// Starts a send. After an error no data are forwarded: a message without data signals the error to the next rank.
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
         let bytes = if self.has_fault() { &[] } else { bytes };
         let target = self.target(to);
@@ -305,8 +308,8 @@ impl<V: Visit> CollectiveCall<V> {
             .visit(|universe| universe.messages.receive(source, UserMemory::of(bytes)))
     }
 
-    /// `bytes`: the required size of the message. Fails if a rank is dead: nothing that this one could forward would
-    /// be right then, and the ranks that wait for it detect the loss too.
+    /// Waits for a message. `bytes`: the required size of a received message. Fails if a rank is dead: nothing that
+    /// this rank could forward would be correct then, and the ranks that wait for it detect the loss too.
     async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
         let visit = self.visit;
         poll_fn(
@@ -330,7 +333,7 @@ impl<V: Visit> CollectiveCall<V> {
         Ok(())
     }
 
-    /// Converts the error of a message: its tag means nothing to the application.
+    /// Converts the error of a message to one of this call: the tag of the message means nothing to the application.
     #[cold]
     fn of_this_call(&self, error: Error) -> Error {
         match error {
@@ -355,13 +358,13 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank of a sender: messages of this context report world ranks.
+    /// The rank of a sender in the communicator: in this context, statuses have world ranks.
     fn rank_of(&self, sender: i32) -> u32 {
         let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
         self.comm.partners().rank_of(peer).unwrap_or(peer.0)
     }
 
-    /// Records an error, to be returned at the end of the call.
+    /// Records an error, which is returned at the end of the call. Only the first error is kept.
     #[cold]
     pub fn note(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
@@ -401,14 +404,14 @@ impl<V: Visit> CollectiveCall<V> {
     }
 }
 
-/// A tag that no call has: there are fewer persistent collectives.
+/// A tag that no call has: there are fewer persistent collectives than tags.
 const OF_NO_CALL: i32 = i32::MAX;
 
-/// Messages of a collective call that are not complete. All of them must be waited for, even after an error: their
-/// memory is lent until then.
+/// The messages of a collective call that are in progress. The call must wait for all of them, even after an error:
+/// their memory is lent until then.
 pub(crate) struct PendingMessages<'a, V> {
     call: &'a CollectiveCall<V>,
-    /// With the size that a received one must have.
+    /// Each request, with the required size if it receives.
     requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
 }
@@ -425,7 +428,7 @@ impl<V: Visit> PendingMessages<'_, V> {
     }
 
     pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
-        // Signals an error in this part to the receiver.
+        // In a part of a call, an empty message signals an error to the receiver.
         let nothing = Payload::Dense(UserMemory::nothing());
         let is_wrong = self.call.is_part() && self.call.has_fault();
         let data = if is_wrong { &nothing } else { data };
@@ -446,7 +449,7 @@ impl<V: Visit> PendingMessages<'_, V> {
         self.keep(started.map(Some), Some(data.bytes()));
     }
 
-    /// Number of messages in progress, without those that were posted at once.
+    /// Number of messages in progress; messages that were posted at once are not counted.
     pub(crate) fn count(&self) -> usize {
         self.requests.len()
     }
@@ -463,11 +466,11 @@ impl<V: Visit> PendingMessages<'_, V> {
         }
     }
 
-    /// Waits for all.
+    /// Waits for all messages. Returns the first error.
     pub(crate) async fn finish(self) -> Result<(), Error> {
         let mut ended = self.error.map_or(Ok(()), Err);
         for (request, bytes) in self.requests {
-            // All of them: their buffers are lent until then.
+            // All of them must be awaited, because their buffers are lent until then.
             ended = ended.and(self.call.finish(request, bytes).await);
         }
         ended

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of blocking collectives of few bytes that end at once or soon: over the [board](super::board) or the
+//! The fast path of small blocking collectives that end at once or soon: over the [board](super::board) or the
 //! [queue](super::bcast_queue), without a future.
 //!
-//! A process with unsent frames takes the general path, and one call in `CALLS_PER_TURN` makes a turn of progress
-//! first ([`Universe::fast_path_turn`]): a program whose calls all end here still makes progress for its peers.
+//! A process with unsent frames takes the general path. One call in `CALLS_PER_TURN` first makes a turn of progress
+//! ([`Universe::fast_path_turn`]), so a program whose calls all end on the fast path still makes progress for its
+//! peers.
 //!
-//! A call that does not end here is made by the general path from the start, or continued there: it finds the round
-//! that was begun here ([`Comm::begun_on_fast_path`]). So ranks may take different paths in one call, with results that are
+//! If a call does not end on the fast path, the general path makes it from the start or continues it in the round that
+//! the fast path began ([`Comm::begun_on_fast_path`]). So ranks may take different paths in one call; the results are
 //! equal bit by bit.
 
 mod member;
@@ -31,7 +32,7 @@ use crate::comm::Comm;
 use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
-/// A call that may take the fast path. Its methods return `None` if the general path must complete it.
+/// A call that may take the fast path. A method returns `None` if the general path must complete the call.
 #[derive(Debug)]
 pub struct FastCall<'a> {
     comm: &'a Comm,
@@ -39,14 +40,15 @@ pub struct FastCall<'a> {
     shape: &'a CollectiveTuning,
     /// The number of the call.
     number: u32,
-    /// Number of polls for the arrival of the others.
+    /// Number of polls for the arrival of the other ranks.
     poll_limit: u32,
-    /// Its number in `queue_layout::COLLECTIVES`.
+    /// The collective's number in `queue_layout::COLLECTIVES`.
     collective: usize,
 }
 
 impl<'a> FastCall<'a> {
-    /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`).
+    /// The next call on `comm`; `None`: it cannot take the fast path. `collective`: a number of
+    /// `queue_layout::COLLECTIVES`.
     #[inline]
     #[must_use]
     pub fn new(universe: &'a Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
@@ -80,7 +82,7 @@ impl<'a> FastCall<'a> {
     #[must_use]
     pub fn barrier(&self) -> Option<()> {
         self.applies(0, self.shape.choice.barrier.board())?;
-        self.meet(RoundKind::Barrier, &[])?;
+        self.arrive_and_wait(RoundKind::Barrier, &[])?;
         self.end()
     }
 
@@ -100,7 +102,7 @@ impl<'a> FastCall<'a> {
         self.end()
     }
 
-    /// As [`scatter_equal`](super::scatter_equal); `all` exists at the root only, which is this rank or `root`.
+    /// As [`scatter_equal`](super::scatter_equal). With `all` this rank is the root, else rank `root` is.
     #[must_use]
     pub fn scatter(&self, all: Option<UserMemory>, mut mine: UserMemory, root: u32) -> Option<()> {
         let block = mine.bytes();
@@ -121,7 +123,7 @@ impl<'a> FastCall<'a> {
         self.end()
     }
 
-    /// As [`reduce`](super::reduce); `output` exists at the root only.
+    /// As [`reduce`](super::reduce). `output` exists only at the root.
     #[must_use]
     pub fn reduce(
         &self,
@@ -133,7 +135,7 @@ impl<'a> FastCall<'a> {
         match output {
             None => self.give(RoundKind::Reduce, input.as_slice())?,
             Some(mut output) => {
-                let parts = self.meet_with_own(RoundKind::Reduce, input)?;
+                let parts = self.arrive_and_wait_with_own(RoundKind::Reduce, input)?;
                 parts.fold(0..self.size(), 0, output.as_mut_slice(), op);
             }
         }
@@ -157,7 +159,7 @@ impl<'a> FastCall<'a> {
         self.end()
     }
 
-    /// As [`reduce_scatter`](super::reduce_scatter); this rank gets the bytes from `at` on.
+    /// As [`reduce_scatter`](super::reduce_scatter). This rank gets the bytes from `at` on.
     #[must_use]
     pub fn reduce_scatter(
         &self,
@@ -171,7 +173,7 @@ impl<'a> FastCall<'a> {
         if bytes > WHOLE_BYTES || at + output.bytes() > bytes {
             return None;
         }
-        let parts = self.meet(RoundKind::ReduceScatter, input.as_slice())?;
+        let parts = self.arrive_and_wait(RoundKind::ReduceScatter, input.as_slice())?;
         parts.fold(0..self.size(), at, output.as_mut_slice(), op);
         self.end()
     }
@@ -196,12 +198,12 @@ impl<'a> FastCall<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         self.applies(input.bytes(), self.shape.choice.scan.board())?;
-        let parts = self.meet_lower(RoundKind::Scan, input)?;
+        let parts = self.arrive_and_wait_for_lower(RoundKind::Scan, input)?;
         parts.fold(0..ranks, 0, output.as_mut_slice(), op);
         self.end()
     }
 
-    /// As [`allgather_bytes`](super::allgather_bytes), with the own block separate.
+    /// As [`allgather_bytes`](super::allgather_bytes), but the own block is in `mine`.
     #[must_use]
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
@@ -209,12 +211,12 @@ impl<'a> FastCall<'a> {
         if !self.shape.gathers_bytes(block, ranks, CommPlacement::Board) {
             return None;
         }
-        let parts = self.meet(RoundKind::Allgather, mine.as_slice())?;
+        let parts = self.arrive_and_wait(RoundKind::Allgather, mine.as_slice())?;
         parts.read_all(all.as_mut_slice());
         self.end()
     }
 
-    /// As [`alltoall_bytes`](super::alltoall_bytes), with separate send and receive blocks.
+    /// As [`alltoall_bytes`](super::alltoall_bytes).
     #[must_use]
     pub fn alltoall(&self, out: UserMemory, mut into: UserMemory) -> Option<()> {
         let ranks = self.size();
@@ -226,12 +228,12 @@ impl<'a> FastCall<'a> {
         ) {
             return None;
         }
-        let parts = self.meet(RoundKind::Alltoall, out.as_slice())?;
+        let parts = self.arrive_and_wait(RoundKind::Alltoall, out.as_slice())?;
         parts.exchange(self.rank(), into.as_mut_slice());
         self.end()
     }
 
-    /// As [`gather_equal`](super::gather_equal); `all` exists at the root only.
+    /// As [`gather_equal`](super::gather_equal). `all` exists only at the root.
     #[must_use]
     pub fn gather(&self, mine: UserMemory, all: Option<UserMemory>) -> Option<()> {
         if mine.bytes() > gather_most(self.shape) {
@@ -241,14 +243,14 @@ impl<'a> FastCall<'a> {
         match all {
             None => self.give(RoundKind::Gather, mine.as_slice())?,
             Some(mut all) => {
-                let parts = self.meet_with_own(RoundKind::Gather, mine)?;
+                let parts = self.arrive_and_wait_with_own(RoundKind::Gather, mine)?;
                 parts.read_all(all.as_mut_slice());
             }
         }
         self.end()
     }
 
-    /// As [`applies`], over the board of the communicator.
+    /// As the function [`applies`], for the board of the communicator.
     fn applies(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
         applies(self.shape, self.seat, bytes, board_choice)
     }
@@ -257,10 +259,10 @@ impl<'a> FastCall<'a> {
         BoardNote::of_call(self.number, kind, bytes)
     }
 
-    /// Puts an entry for all others into the broadcast queue; they need not have entered the call.
+    /// Puts an entry for all other ranks into the broadcast queue. They need not have entered the call.
     fn send(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
-        // Pending entries are of calls that this rank missed.
+        // Entries that are still in the queue are of calls that this rank missed.
         if queue.next_entry().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
@@ -269,7 +271,7 @@ impl<'a> FastCall<'a> {
         Some(())
     }
 
-    /// Reads the root's entry, of `total` bytes those from `at` on, if it comes soon.
+    /// Reads `into.len()` bytes from `at` on out of the root's entry of `total` bytes, if that entry comes soon.
     fn receive(
         &self,
         kind: RoundKind,
@@ -288,7 +290,7 @@ impl<'a> FastCall<'a> {
         Some(())
     }
 
-    /// The next entry, if it comes soon.
+    /// The next entry of the queue, if it comes soon.
     fn entry(&self) -> Option<Entry> {
         let queue = self.seat.bcast_queue();
         (0..self.poll_limit).find_map(|_| {
@@ -297,7 +299,7 @@ impl<'a> FastCall<'a> {
         })
     }
 
-    /// Arrives with its bytes, and does not wait.
+    /// Arrives with this rank's bytes, and does not wait.
     fn give(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         self.arrive(kind, bytes).map(|_| ())
     }
@@ -306,16 +308,20 @@ impl<'a> FastCall<'a> {
         arrive(self.seat, self.rank(), self.note(kind, bytes.len()), bytes)
     }
 
-    /// Arrives with its bytes, and waits briefly for those of all others.
-    fn meet(&self, kind: RoundKind, bytes: &[u8]) -> Option<RoundContributions<'_>> {
+    /// Arrives with this rank's bytes, and waits briefly for the bytes of all other ranks.
+    fn arrive_and_wait(&self, kind: RoundKind, bytes: &[u8]) -> Option<RoundContributions<'_>> {
         let round = self.arrive(kind, bytes)?;
         self.wait_for_all(round)?;
         Some(RoundContributions::new(self.seat, round, bytes.len()))
     }
 
-    /// Arrives, and waits briefly for the bytes of all others. No other rank reads those of this one, so they stay in
-    /// its memory.
-    fn meet_with_own(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
+    /// Arrives, and waits briefly for the bytes of all other ranks. No other rank reads the bytes of this rank, so
+    /// these stay in its memory.
+    fn arrive_and_wait_with_own(
+        &self,
+        kind: RoundKind,
+        own: UserMemory,
+    ) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
         self.seat.arrive(round, self.note(kind, bytes).encode());
@@ -323,7 +329,7 @@ impl<'a> FastCall<'a> {
         Some(RoundContributions::new(self.seat, round, bytes).with_own(self.rank(), own))
     }
 
-    /// Waits briefly until all have arrived with the same call.
+    /// Waits briefly until all ranks have arrived with the same call.
     #[inline]
     fn wait_for_all(&self, round: Round) -> Option<()> {
         for _ in 0..self.poll_limit {
@@ -339,12 +345,16 @@ impl<'a> FastCall<'a> {
         None
     }
 
-    /// Arrives with its bytes, and waits briefly for those of all lower ranks.
-    fn meet_lower(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
+    /// Arrives with this rank's bytes, and waits briefly for the bytes of all lower ranks.
+    fn arrive_and_wait_for_lower(
+        &self,
+        kind: RoundKind,
+        own: UserMemory,
+    ) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
         let parts = RoundContributions::new(self.seat, round, bytes);
-        // The bytes of the last rank are not read by any other.
+        // No other rank reads the bytes of the last rank.
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
         }
@@ -371,7 +381,7 @@ impl<'a> FastCall<'a> {
         (0..self.rank()).all(|rank| self.seat.note(round, rank) == own)
     }
 
-    /// Waits for all, and combines their contributions.
+    /// Waits for all ranks, and combines their contributions.
     fn fold(
         &self,
         kind: RoundKind,
@@ -379,7 +389,7 @@ impl<'a> FastCall<'a> {
         mut output: UserMemory,
         op: &impl Reducer,
     ) -> Option<()> {
-        let parts = self.meet(kind, input.as_slice())?;
+        let parts = self.arrive_and_wait(kind, input.as_slice())?;
         parts.fold(0..self.size(), 0, output.as_mut_slice(), op);
         Some(())
     }
@@ -390,15 +400,14 @@ impl<'a> FastCall<'a> {
     }
 }
 
-/// Whether calls of this process must be recorded, or an operation is in progress that only turns of progress
-/// complete.
+/// Whether calls of this process must be recorded, or an operation is in progress that only turns of progress complete.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || pvars::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.needs_turns()
 }
 
-/// Whether data of this size from each rank go over the board, as in the general path.
+/// `Some`: `bytes` bytes from each rank go over the board, as in the general path.
 #[inline]
 fn applies(
     shape: &CollectiveTuning,
@@ -417,7 +426,7 @@ fn applies(
     (applies && limit > 0 && fits).then_some(())
 }
 
-/// Arrives at a board with its bytes; `place` is this rank's index there.
+/// Arrives at a board with this rank's bytes. `place`: this rank's index at the board. `None`: there is no room yet.
 #[inline]
 fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Round> {
     let round = RoundSpace::of(bytes.len()).begin(seat)?;
@@ -426,7 +435,7 @@ fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Roun
     Some(round)
 }
 
-/// Number of polls for the arrival of the others.
+/// Number of polls for the arrival of the other ranks.
 #[inline]
 fn poll_limit(universe: &Universe) -> u32 {
     match universe.messages.pump.fabric.is_attentive() {
@@ -435,7 +444,7 @@ fn poll_limit(universe: &Universe) -> u32 {
     }
 }
 
-/// Polls before the general path continues, which makes progress between them: about as long as a message takes.
+/// Number of polls before the general path, which makes progress, continues: they take about as long as a message.
 const POLLS: u32 = 200;
-/// Most bytes of each rank here, and of a root's data.
+/// Most bytes of each rank, or of a root's data, on the fast path.
 const MAX_BYTES: usize = 4 << 10;

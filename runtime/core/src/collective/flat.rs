@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small collectives where ranks outnumber CPUs: there waits are expensive, not messages, so all of them go through
-//! one rank, and each other rank waits once.
+//! Small collectives for ranks that outnumber CPUs. There, waits are expensive and messages are not. So all messages go
+//! through one rank, and each other rank waits once.
 //!
-//! One leader for each CPU, so that the CPUs work in parallel, was measured with 64 ranks on two CPUs: the leaders
-//! wait for each other once more, which is another turn of all ranks, and it took 1.3 times as long.
+//! One leader for each CPU, so that the CPUs work in parallel, was measured with 64 ranks on two CPUs. The leaders then
+//! wait for each other once more, which takes another turn of all ranks: a call took 1.3 times as long.
 
 use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};
 
-/// All ranks have entered before rank 0 leaves.
+/// Rank 0 leaves after all ranks have entered; other ranks do not wait.
 pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     if call.rank() != 0 {
         return call.send(0, &[]).await;
@@ -19,7 +19,7 @@ pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Err
     Ok(())
 }
 
-/// All ranks have entered before any leaves.
+/// No rank leaves before all ranks have entered.
 pub(super) async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     arrive(call).await?;
     match call.rank() {
@@ -28,7 +28,7 @@ pub(super) async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Er
     }
 }
 
-/// Sends this rank's bytes to all.
+/// Sends this rank's bytes to all other ranks.
 pub(super) async fn bcast<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     let (rank, size) = (call.rank(), call.size());
     let mut pending = call.pending();
@@ -38,7 +38,7 @@ pub(super) async fn bcast<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> R
     pending.finish().await
 }
 
-/// Combines the bytes of all at the root, in rank order.
+/// Combines the bytes of all ranks at the root, in rank order.
 pub(super) async fn reduce<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -62,7 +62,7 @@ pub(super) async fn reduce<V: Visit>(
     Ok(())
 }
 
-/// Collects one block of bytes of each rank at all ranks; the own one is in place.
+/// Collects one block of bytes of each rank at all ranks; the own block is in place.
 pub(super) async fn allgather<V: Visit>(
     call: &CollectiveCall<V>,
     all: &mut [u8],

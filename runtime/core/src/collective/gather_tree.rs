@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter of equal blocks along a binomial tree: a rank forwards the blocks of those below it together, so
-//! the root has few messages, and most data are copied several times.
+//! Gather and scatter of equal blocks along a binomial tree. A rank forwards the blocks of the ranks below it together,
+//! so the root has few messages, but most data are copied several times.
 
 use super::tree::{place_of, rank_at};
 use super::{CollectiveCall, CollectiveRoot};
@@ -35,7 +35,7 @@ pub async fn gather_tree<V: Visit>(
         let part = &mut blocks[at..at + count as usize * block];
         pending.receive(rank_at(child, root, size), part);
     }
-    // The own block is copied while the others are in flight.
+    // The own block is copied while the other blocks are in flight.
     let copied = match (me, mine, all.get(root as usize)) {
         (0, Some(mine), Some(place)) => mine.copy_to(place),
         (0, ..) => Ok(()),
@@ -103,7 +103,7 @@ pub async fn scatter_tree<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// The root's rank, and the own block; `None` if this rank does not take part.
+/// The root's rank, and this rank's block. `None`: this rank does not take part.
 pub(super) fn of_root<'a, V: Visit>(
     call: &CollectiveCall<V>,
     mine: Option<&'a Payload>,
@@ -122,7 +122,7 @@ fn lowest(place: u32) -> u32 {
     1 << place.trailing_zeros()
 }
 
-/// The number of positions at and below a position in a tree of `size`: they are consecutive.
+/// The number of consecutive positions in the subtree of a position, itself included, in a tree of `size` positions.
 fn below(place: u32, size: u32) -> u32 {
     match place {
         0 => size,
@@ -130,7 +130,7 @@ fn below(place: u32, size: u32) -> u32 {
     }
 }
 
-/// The positions directly below a position, with the sizes of their subtrees, largest first.
+/// The positions directly below a position, each with the size of its subtree; the largest first.
 fn children(place: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
     let span = match place {
         0 => size.next_power_of_two(),
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_but_the_first_is_below_one_other_and_counts_add_up() {
+    fn gather_tree_places_have_one_parent_and_correct_counts() {
         for size in 1..40 {
             let mut above = vec![0; size as usize];
             for place in 0..size {

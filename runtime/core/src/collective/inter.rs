@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives of intercommunicators that need more than messages between the groups (MPI 5.0 section 6.2.3): each
-//! group does its part internally, and the ranks 0 exchange the results.
+//! group does its part internally, and the two ranks 0 exchange the results.
 
 use super::{CollectiveCall, CollectiveRoot, Reducer, reduce};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// A barrier: no rank leaves before all of both groups have entered.
+/// A barrier: no rank leaves before all ranks of both groups have entered.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -18,7 +18,7 @@ pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     super::barrier(&local).await
 }
 
-/// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
+/// The root's part of [`bcast`]. Other calls may read the same memory meanwhile.
 ///
 /// # Errors
 /// When a message could not be sent.
@@ -73,7 +73,7 @@ pub async fn reduce_to<V: Visit>(
     }
 }
 
-/// Each group gets the combination of the other's `bytes` in `result`; the contents of `bytes` are destroyed.
+/// Each group gets in `result` the combination of the other group's `bytes`. The contents of `bytes` are destroyed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -87,7 +87,8 @@ pub async fn allreduce<V: Visit>(
     super::bcast(&call.local(), result, 0).await
 }
 
-/// As [`allreduce`], but each rank gets only its part; `lengths` has the bytes of the parts of this group.
+/// As [`allreduce`], but each rank gets only its part of the result. `lengths`: the bytes of the parts of this group's
+/// ranks.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -114,7 +115,7 @@ pub async fn reduce_scatter<V: Visit>(
     super::scatter(&call.local(), &parts, Some(&mine), root).await
 }
 
-/// Exchanges the combined data of the groups between their ranks 0.
+/// Combines the data of each group at its rank 0, and exchanges the results between the two ranks 0.
 async fn swap<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Algorithms for large data: each rank sends and receives about as much as the data, however many ranks there are.
+//! Algorithms for large data: each rank sends and receives about as many bytes as the data have, however many ranks
+//! there are.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use super::tree::{place_of, rank_at};
 use super::{CollectiveCall, CollectiveRoot, Reducer};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// The root's part of a broadcast along a chain of all ranks, one segment after the other.
+/// The root's part of a broadcast along a chain of all ranks, segment by segment.
 pub(super) async fn pass<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     let mut pending = call.pending();
     if call.size() > 1 {
@@ -20,7 +21,7 @@ pub(super) async fn pass<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Re
     pending.finish().await
 }
 
-/// The part of the others: a segment is forwarded while the next one arrives.
+/// The part of the other ranks in a broadcast along a chain: a segment is forwarded while the next one arrives.
 pub(super) async fn pass_on<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -51,8 +52,8 @@ pub(super) async fn pass_on<V: Visit>(
     ended.and(sent.finish().await)
 }
 
-/// The root's part of a broadcast in slices: each other rank gets one, and sends it to all others (R. van de Geijn and
-/// others, 1994, with direct messages).
+/// The root's part of a broadcast in slices: each other rank gets one slice, and sends it to all other ranks except the
+/// root (R. van de Geijn and others, 1994, with direct messages).
 pub(super) async fn send_slices<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
@@ -65,7 +66,7 @@ pub(super) async fn send_slices<V: Visit>(
     pending.finish().await
 }
 
-/// The part of the others.
+/// The part of the other ranks in a broadcast in slices.
 pub(super) async fn receive_slices<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -88,7 +89,7 @@ pub(super) async fn receive_slices<V: Visit>(
     pending.finish().await.and(received)
 }
 
-/// Each rank combines a slice of all ranks' data; the root collects them.
+/// Reduces large data: each rank combines a slice of all ranks' data, and the root collects the slices.
 pub(super) async fn reduce_slices<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -100,7 +101,7 @@ pub(super) async fn reduce_slices<V: Visit>(
     collect_slices(call, &combined, (bytes, &lengths), root).await
 }
 
-/// The same, where the slices go once round a ring. The operation must commute.
+/// Reduces large data as [`reduce_slices`] does, but the slices are sent once round a ring. The operation must commute.
 pub(super) async fn reduce_ring<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -113,7 +114,7 @@ pub(super) async fn reduce_ring<V: Visit>(
     collect_slices(call, &combined, (bytes, &lengths), root).await
 }
 
-/// Collects each rank's slice, of these lengths, in the root's `bytes`.
+/// Collects each rank's slice in the root's `bytes`. `lengths`: the lengths of the slices.
 async fn collect_slices<V: Visit>(
     call: &CollectiveCall<V>,
     mine: &[u8],
@@ -136,8 +137,8 @@ async fn collect_slices<V: Visit>(
     super::gather(call, Some(&mine), &all, root).await
 }
 
-/// Round a ring twice: first the partial results of slices, then the results. The order of combination depends on the
-/// slice, so the operation must commute.
+/// An allreduce twice round a ring: first the partial results of slices, then the results. The order of combination
+/// depends on the slice, so the operation must commute.
 pub(super) async fn allreduce_ring<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -159,7 +160,7 @@ pub(super) async fn allreduce_ring<V: Visit>(
     Ok(())
 }
 
-/// Once round a ring; `mine` gets this rank's part. The operation must commute.
+/// A reduce-scatter once round a ring. `mine` gets this rank's part. The operation must commute.
 pub(super) async fn reduce_scatter_ring<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -174,8 +175,8 @@ pub(super) async fn reduce_scatter_ring<V: Visit>(
     Ok(())
 }
 
-/// Slice by slice, beginning with number `first`, sends this rank's partial results to the next rank and receives
-/// those of the previous one; the last one received is complete here.
+/// Once round a ring, slice by slice, beginning with number `first`: sends this rank's partial result to the next rank,
+/// and receives and combines that of the previous rank. The slice received last is complete at this rank.
 async fn combine_round<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -202,9 +203,9 @@ fn neighbours<V: Visit>(call: &CollectiveCall<V>) -> (u32, u32) {
     ((rank + 1) % size, (rank + size - 1) % size)
 }
 
-/// Recursive halving by pairs of ranks at growing distance, then doubling in reverse (R. Rabenseifner, 2004). The
-/// ranks of a partial result are consecutive, so their order is kept. If their number is no power of two, the first
-/// ranks are folded in pairs before, and get the result afterwards.
+/// An allreduce by recursive halving with pairs of ranks at growing distance, then doubling in reverse (R.
+/// Rabenseifner, 2004). A partial result covers consecutive ranks, so the rank order is kept. If the number of ranks is
+/// not a power of two, the first ranks are folded in pairs before, and the folded ranks get the result afterwards.
 pub(super) async fn allreduce_halves<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -252,7 +253,7 @@ pub(super) async fn allreduce_halves<V: Visit>(
     }
 }
 
-/// Combines `mine` with `other` into `mine`, in rank order.
+/// Combines `mine` with `other` into `mine`. `mine_first`: whether `mine` is of lower ranks than `other`.
 pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &impl Reducer) {
     if mine_first {
         op.reduce(mine, other);
@@ -262,13 +263,14 @@ pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &
     }
 }
 
-/// Ranks folded to a power of two for recursive halving and doubling: each of the first pairs acts as one.
+/// Ranks folded to a power of two for recursive halving and doubling: each of the first pairs of ranks acts as one
+/// rank.
 pub(super) struct FoldedRanks {
     rank: u32,
     /// The largest power of two that is not larger than the number of ranks.
     pub(super) power: u32,
     paired: u32,
-    /// The index of this rank, or of its pair.
+    /// The index of this rank, or of its pair, among the ranks after folding.
     pub(super) me: u32,
 }
 
@@ -288,12 +290,12 @@ impl FoldedRanks {
         }
     }
 
-    /// Whether the next rank acts for this one too.
+    /// Whether the next rank acts also for this rank.
     pub(super) fn is_folded(&self) -> bool {
         self.rank < self.paired && self.rank & 1 == 0
     }
 
-    /// Whether this rank acts for the previous one too.
+    /// Whether this rank acts also for the previous rank.
     pub(super) fn acts_for_two(&self) -> bool {
         self.rank < self.paired && self.rank & 1 != 0
     }
@@ -306,13 +308,13 @@ impl FoldedRanks {
     }
 }
 
-/// The slices of a broadcast: one for each rank but the root.
+/// The slices of a broadcast: one for each rank except the root.
 fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
     let lengths = slices(bytes, size.saturating_sub(1) as usize, 1);
     ranges(&lengths).into_iter()
 }
 
-/// Segments of data, at least one, so that ranks that expect more detect it.
+/// Segments of data. There is at least one, so that ranks that expect more data detect the mismatch.
 fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(segment).max(1);
     (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))
@@ -333,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_cover_all_bytes_and_there_is_always_one() {
+    fn segments_cover_all_bytes_and_there_is_at_least_one() {
         for (bytes, segment, count) in [(0, 8, 1), (1, 8, 1), (8, 8, 1), (9, 8, 2), (64, 8, 8)] {
             let all: Vec<_> = segments(bytes, segment).collect();
             assert_eq!((all.len(), all[0].start), (count, 0));
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_pairs_and_of_single_ranks_name_who_stands_there() {
+    fn folded_places_and_ranks_are_inverse() {
         for size in 1..20 {
             let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).is_folded());
             let places = active.map(|rank| {

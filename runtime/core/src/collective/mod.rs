@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives over point-to-point (MPI 5.0 chapter 6), on dense bytes or payloads.
+//! Collectives over point-to-point messages (MPI 5.0 chapter 6), on contiguous bytes or on
+//! [`Payload`](crate::Payload)s.
 //!
-//! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until
-//! it is ready ([`CollectiveCall::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no
-//! executor and no waker: whichever call makes progress polls.
+//! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until it
+//! is ready ([`CollectiveCall::run`]); a nonblocking call passes it to the progress loop as a [`Task`]. There is no
+//! executor and no waker: any call that makes progress polls the tasks.
 //!
 //! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all
-//! ranks choose alike. The messages use the communicator's second context, with a tag that identifies the call; within
-//! a call, messages between two ranks keep their order.
+//! ranks choose the same algorithm. The messages use the communicator's second context id, with a tag that identifies
+//! the call. Within a call, messages between two ranks keep their order.
 
 mod bcast_queue;
 mod block_pieces;

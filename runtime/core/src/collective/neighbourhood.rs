@@ -9,15 +9,16 @@ use crate::{Error, Payload, Visit};
 #[derive(Clone, Debug)]
 pub struct Neighbourhood {
     neighbours: NeighbourLists,
-    /// Indices of the sources, in the order in which messages of one and the same neighbour arrive.
+    /// Indices of the sources, in the order in which their receives are posted. If a neighbour occurs more than once,
+    /// its messages arrive in this order.
     order: Vec<usize>,
 }
 
 impl Neighbourhood {
     /// The neighbours of a rank.
     ///
-    /// If a rank is a neighbour more than once, its messages are distinguished by their order. In a grid a message
-    /// sent in the negative direction is received from the positive one (MPI 5.0 section 8.6), so in each dimension
+    /// If a rank is a neighbour more than once, its messages are distinguished by their order. In a grid a message sent
+    /// in the negative direction is received from the positive neighbour (MPI 5.0 section 8.6), so in each dimension
     /// the positive neighbour's message is the first.
     #[must_use]
     pub fn new(topology: &Topology, rank: u32) -> Self {
@@ -42,8 +43,8 @@ impl Neighbourhood {
         self.neighbours.destinations.len()
     }
 
-    /// Sends block `i` of `out` to destination `i`, receives block `i` of `into` from source `i`. Nothing moves where
-    /// there is no neighbour, beyond the edge of a grid.
+    /// Sends block `i` of `out` to destination `i`, and receives block `i` of `into` from source `i`. Beyond the edge
+    /// of a grid, where there is no neighbour, nothing is sent or received.
     ///
     /// # Errors
     /// When a message could not be sent or received.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! *Parcels*: the data of one round at a board if each rank contributes a length of its own that the others do not
-//! know. The length is at the start of the member's own lines, so that a reader never reads beyond it; the parcel
-//! follows if it fits, or is in the member's place in the half of the board. A parcel too long for both comes as
-//! messages, and the lines record that.
+//! *Parcels*: the data of one round at a board if the lengths differ and are not known to the other ranks. The length
+//! is at the start of the member's own cache lines of the board, so that a reader never reads beyond the data. The
+//! parcel follows the length if it fits there; else it is in the member's place in the half of the board that the round
+//! uses. If a parcel is too long for both, its data come as messages, and the lines record that.
 //!
-//! A parcel for all ranks has a block for each of them, behind a *table* of the blocks' ends.
+//! A parcel for all ranks has a block for each rank, and before the blocks a *table* of the offsets at which they end.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use transport::seat::{LINE_BODY_BYTES, Round};
 use super::parts::RoundSpace;
 use crate::{Payload, UserMemory};
 
-/// The contributions of the ranks to a round.
+/// The contributions of all ranks to a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parcels<'a> {
     seat: &'a Seat,
     round: Round,
-    /// Bytes of the place that each rank has in the half.
+    /// Number of bytes of each rank's place in the half.
     place: usize,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Parcels<'a> {
 pub(super) enum Given {
     /// A parcel of this many bytes.
     Here(usize),
-    /// It comes as messages.
+    /// The data come as messages.
     Messages,
-    /// It comes in later rounds; the lengths of the blocks come now.
+    /// The data come in later rounds; the lengths of the blocks come in this round.
     Later,
 }
 
 impl Given {
-    /// For this many bytes, if a rank has a place of `place` bytes.
+    /// The form of a contribution of `bytes` bytes, if a rank has a place of `place` bytes.
     pub(super) fn of(bytes: usize, place: usize) -> Self {
         match bytes {
             LATER => Self::Later,
@@ -44,7 +44,7 @@ impl Given {
         }
     }
 
-    /// Where its bytes are stored.
+    /// Where the bytes of the contribution are stored.
     pub(super) fn space(self) -> RoundSpace {
         match self {
             Self::Here(bytes) if bytes > IN_LINES_BYTES => RoundSpace::Half,
@@ -59,12 +59,12 @@ impl<'a> Parcels<'a> {
         Self::with_places(seat, round, PLACE_BYTES)
     }
 
-    /// As [`new`](Self::new), with `place` bytes for each rank in the half; the same number on all ranks.
+    /// As [`new`](Self::new), with `place` bytes for each rank in the half. All ranks must use the same number.
     pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
         Self { seat, round, place }
     }
 
-    /// Puts a parcel of this rank, which is `rank`, before it arrives; `None`: it comes as messages.
+    /// Puts a parcel of this rank, `rank`, on the board, before the rank arrives. `None`: its data come as messages.
     pub(super) fn put(self, rank: u32, parcel: Option<&[u8]>) {
         let length = |bytes: usize| (bytes as u64).to_ne_bytes();
         let Some(parcel) = parcel else {
@@ -82,7 +82,8 @@ impl<'a> Parcels<'a> {
         self.seat.put(self.round, self.all(), at, parcel);
     }
 
-    /// Puts the lengths of blocks that come later, before it arrives; the longest comes first.
+    /// Puts the lengths of blocks that come in later rounds on the board, before this rank arrives. The length of the
+    /// longest block comes first.
     pub(super) fn put_lengths(self, rank: u32, lengths: &[u64]) {
         self.seat
             .put_in_lines(self.round, &(LATER as u64).to_ne_bytes());
@@ -93,7 +94,8 @@ impl<'a> Parcels<'a> {
         self.seat.put(self.round, self.all(), at, &table);
     }
 
-    /// The length of the longest block that a rank contributes later, and that of the one for rank `of`.
+    /// The length of the longest block that rank `from` contributes in later rounds, and the length of its block for
+    /// rank `of`.
     pub(super) fn lengths(self, from: u32, of: u32) -> [u64; 2] {
         [0, 1 + of as usize].map(|index| {
             let mut word = [0; 8];
@@ -103,14 +105,16 @@ impl<'a> Parcels<'a> {
         })
     }
 
-    /// Puts a part of a rank's data, at most as much as its place has, and the total length, before the rank arrives.
+    /// Puts a part of a rank's data, which must fit its place, and the total length on the board, before the rank
+    /// arrives.
     pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
         self.seat
             .put_in_lines(self.round, &data.bytes().to_ne_bytes());
         self.put_in_place(rank, data, piece);
     }
 
-    /// Copies such a part to its destination. `false`: the rank's data have another length than the destination.
+    /// Copies a part, which [`put_piece`](Self::put_piece) has put on the board, to its destination. `false`: the
+    /// rank's data have another length than the destination.
     pub(super) fn take_piece(self, rank: u32, place: &Payload, piece: Range<u64>) -> bool {
         let mut bytes = [0; HEAD_BYTES];
         self.seat.read_lines(self.round, rank, 0, &mut bytes);
@@ -121,12 +125,12 @@ impl<'a> Parcels<'a> {
         is_expected
     }
 
-    /// Puts a part of some data, at most as much as its place has, into the place of a rank.
+    /// Puts a part of some data, which must fit, into the place of a rank.
     pub(super) fn put_in_place(self, rank: u32, data: &Payload, part: Range<u64>) {
         self.put_at(rank, 0, data, part);
     }
 
-    /// The same from byte `at` of the place on.
+    /// Puts a part of some data into the place of a rank, from byte `at` of the place on.
     pub(super) fn put_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
             let at = rank as usize * self.place + at;
@@ -136,12 +140,12 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    /// Reads a part of some data from the place of a rank.
+    /// Copies the bytes at the start of a rank's place into a part of some data.
     pub(super) fn take_from_place(self, rank: u32, data: &Payload, part: Range<u64>) {
         self.take_at(rank, 0, data, part);
     }
 
-    /// The same from byte `at` of the place on.
+    /// Copies the bytes from byte `at` of a rank's place on into a part of some data.
     pub(super) fn take_at(self, rank: u32, at: usize, data: &Payload, part: Range<u64>) {
         if !part.is_empty() {
             let at = rank as usize * self.place + at;
@@ -151,7 +155,7 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    /// The same of blocks for all ranks, which fill a parcel of `bytes` bytes.
+    /// Puts a parcel of `bytes` bytes on the board that has a block for each rank, before rank `rank` arrives.
     #[inline]
     pub(super) fn put_blocks(
         self,
@@ -179,7 +183,7 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    /// The contribution of a rank that has arrived.
+    /// The form of the contribution of a rank that has arrived.
     #[inline]
     pub(super) fn given(self, rank: u32) -> Given {
         let mut length = [0; HEAD_BYTES];
@@ -188,14 +192,14 @@ impl<'a> Parcels<'a> {
             .map_or(Given::Messages, |bytes| Given::of(bytes, self.place))
     }
 
-    /// Reads a rank's parcel. `false`: it is of another length, or comes as messages.
+    /// Reads a rank's parcel. `false`: it has another length, or its data come as messages.
     #[inline]
     pub(super) fn read(self, rank: u32, into: &mut [u8]) -> bool {
         let bytes = into.len();
         self.given(rank) == Given::Here(bytes) && self.read_part(rank, bytes, 0, into)
     }
 
-    /// Reads from byte `at` of a parcel with `bytes` bytes on. `false`: it is shorter.
+    /// Reads a part of a parcel of `bytes` bytes, from byte `at` on. `false`: the parcel is shorter.
     #[inline]
     pub(super) fn read_part(self, rank: u32, bytes: usize, at: usize, into: &mut [u8]) -> bool {
         if at > bytes || into.len() > bytes - at {
@@ -213,8 +217,8 @@ impl<'a> Parcels<'a> {
         true
     }
 
-    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another
-    /// length.
+    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: the block has
+    /// another length.
     #[inline]
     pub(super) fn read_block(self, from: u32, bytes: usize, of: u32, into: &mut [u8]) -> bool {
         let block = self.block(from, bytes, of);
@@ -222,31 +226,32 @@ impl<'a> Parcels<'a> {
         block.is_some_and(|block| self.read_part(from, bytes, block.start, into))
     }
 
-    /// The range of the block of rank `of` in the parcel of rank `from`, which has a table.
+    /// The range of the block of rank `of` in the parcel of rank `from`, which has a table. `None`: the table is
+    /// invalid.
     #[inline]
     pub(super) fn block(self, from: u32, bytes: usize, of: u32) -> Option<Range<usize>> {
         let read = |at: usize, into: &mut [u8]| self.read_part(from, bytes, at, into);
         block_of(read, self.seat.members(), of)
     }
 
-    /// Bytes of the half in which each rank has a place for a parcel.
+    /// Bytes of the part of the half that holds the places of all ranks.
     fn all(self) -> usize {
         self.place * self.seat.members() as usize
     }
 }
 
-/// Whether each of this many ranks has a place for a parcel, with room for a table.
+/// Whether each member has a place for a parcel, with room for a table.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
     ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
 }
 
-/// Bytes of the table for this many blocks: a multiple of eight.
+/// Bytes of the table for `blocks` blocks: a multiple of eight.
 pub(super) fn table_bytes(blocks: usize) -> usize {
     (blocks * END_BYTES).next_multiple_of(8)
 }
 
-/// Fills a parcel with blocks, behind the table of their ends.
+/// Fills a parcel with the table and then the blocks.
 pub(super) fn fill(
     parcel: &mut [u8],
     ranks: usize,
@@ -270,12 +275,12 @@ fn fill_table(table: &mut [u8], blocks: impl Iterator<Item = usize>) {
     }
 }
 
-/// Bytes of a parcel with such blocks and their table.
+/// Bytes of a parcel with blocks of these lengths, and their table.
 pub(super) fn filled_bytes(ranks: usize, blocks: impl Iterator<Item = usize>) -> usize {
     blocks.fold(table_bytes(ranks), usize::saturating_add)
 }
 
-/// Runs `work` with room for a parcel of this many bytes.
+/// Runs `work` with a buffer of `bytes` bytes for a parcel.
 #[inline]
 pub(super) fn with_room<R>(bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     match bytes <= IN_LINES_BYTES {
@@ -284,7 +289,7 @@ pub(super) fn with_room<R>(bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> R
     }
 }
 
-/// The range of block `of` in a parcel with a table for `blocks`, read by `read`.
+/// The range of block `of` in a parcel with a table for `blocks` blocks. `read` reads from the parcel.
 #[inline]
 pub(super) fn block_of(
     mut read: impl FnMut(usize, &mut [u8]) -> bool,
@@ -307,18 +312,18 @@ pub(super) fn block_of(
 pub(super) const PLACE_BYTES: usize = 64 << 10;
 /// Most bytes of a parcel with a table.
 pub(super) const TABLED_BYTES: usize = 48 << 10;
-/// The length of a parcel whose blocks come later.
+/// The length that marks a contribution whose blocks come later.
 const LATER: usize = usize::MAX - 1;
-/// Bytes of the length.
+/// Bytes of the length of a parcel, in lines.
 const HEAD_BYTES: usize = 8;
-/// Most bytes that fit lines behind the length.
+/// Most bytes of a parcel that fit lines after the length.
 pub(super) const IN_LINES_BYTES: usize = LINE_BODY_BYTES - HEAD_BYTES;
 /// Bytes of an entry of a table.
 const END_BYTES: usize = size_of::<u16>();
 
 const _: () = assert!(
     TABLED_BYTES <= u16::MAX as usize,
-    "a table tells of no more"
+    "the entries of a table have 16 bits"
 );
 
 #[cfg(test)]
@@ -326,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_a_parcel_are_found_by_its_table() {
+    fn the_table_of_a_parcel_locates_its_blocks() {
         for lengths in [&[3, 0, 7, 1][..], &[0], &[0, 0, 0], &[100; 60]] {
             let blocks: Vec<Vec<u8>> = (1..).zip(lengths).map(|(n, l)| vec![n; *l]).collect();
             let bytes = filled_bytes(lengths.len(), lengths.iter().copied());
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_garbled_table_has_no_block() {
+    fn a_garbled_parcel_table_yields_no_block() {
         let read = |_, into: &mut [u8]| {
             let ends = [9u16, 4].map(u16::to_ne_bytes);
             into.copy_from_slice(ends.as_flattened());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of one round at a board if each rank contributes the same length: small data in its own lines, more in the
-//! half of the board.
+//! The data of one round at a board if all ranks contribute the same length. Small data are in the rank's own cache
+//! lines of the board, larger data in the half of the board that the round uses.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use super::Reducer;
 use super::reduce::fold;
 use crate::UserMemory;
 
-/// Where on the board the data of a round are.
+/// Where the data of a round are on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundSpace {
-    /// In the members' own lines.
+    /// In the members' own cache lines.
     Lines,
-    /// In the half of the board.
+    /// In the half of the board that the round uses.
     Half,
 }
 
 impl RoundSpace {
-    /// For this many bytes of each rank.
+    /// The space for `bytes` bytes of each rank.
     #[inline]
     pub(super) fn of(bytes: usize) -> Self {
         match bytes <= LINE_BODY_BYTES {
@@ -30,7 +30,7 @@ impl RoundSpace {
         }
     }
 
-    /// The next round, if there is room for its data.
+    /// Begins the next round, if there is room for its data.
     #[inline]
     pub(super) fn begin(self, seat: &Seat) -> Option<Round> {
         match self {
@@ -39,7 +39,7 @@ impl RoundSpace {
         }
     }
 
-    /// The event to wait for if there is none.
+    /// The event to wait for if there is no room.
     pub(super) fn room(self, seat: &Seat) -> BoardEvent {
         match self {
             Self::Lines => seat.room_in_lines(),
@@ -48,19 +48,19 @@ impl RoundSpace {
     }
 }
 
-/// The contributions of the ranks to a round.
+/// The contributions of all ranks to a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundContributions<'a> {
     seat: &'a Seat,
     round: Round,
     space: RoundSpace,
     bytes: usize,
-    /// This rank's part, if it is not on the board.
+    /// The contribution and number of this rank, if the contribution is not on the board.
     own: Option<(u32, UserMemory)>,
 }
 
 impl<'a> RoundContributions<'a> {
-    /// Parts of this many bytes each.
+    /// The contributions to a round, of `bytes` bytes each.
     #[inline]
     pub(super) fn new(seat: &'a Seat, round: Round, bytes: usize) -> Self {
         let space = RoundSpace::of(bytes);
@@ -73,19 +73,19 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// The same if the part of this rank, which is `rank`, is in its own memory alone, since no other rank reads it.
+    /// As `self`, but the contribution of this rank, `rank`, is only in its own memory, since no other rank reads it.
     #[inline]
     pub(super) fn with_own(self, rank: u32, own: UserMemory) -> Self {
         let own = Some((rank, own));
         Self { own, ..self }
     }
 
-    /// Bytes of all parts.
+    /// Bytes of all contributions together.
     fn all(self) -> usize {
         self.bytes * self.seat.members() as usize
     }
 
-    /// Puts the part of this rank, which is `rank`, before it arrives.
+    /// Puts the contribution of this rank, `rank`, on the board, before the rank arrives.
     #[inline]
     pub(super) fn put(self, rank: u32, bytes: &[u8]) {
         match self.space {
@@ -97,7 +97,7 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Reads the part of one rank, from byte `at` on.
+    /// Reads bytes of the contribution of one rank, from byte `at` on.
     #[inline]
     pub(super) fn read(self, rank: u32, at: usize, into: &mut [u8]) {
         if let Some(own) = self.own_part(rank, at, into.len()) {
@@ -112,14 +112,14 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Some bytes of this rank's part, if `rank` is this one and has not put it on the board.
+    /// Bytes of this rank's contribution, if `rank` is this rank and its contribution is not on the board.
     #[inline]
     fn own_part(self, rank: u32, at: usize, bytes: usize) -> Option<UserMemory> {
         let (own, memory) = self.own?;
         (own == rank).then(|| memory.part(at..at + bytes))
     }
 
-    /// Reads all parts, in the order of ranks.
+    /// Reads all contributions, in the order of ranks.
     #[inline]
     pub(super) fn read_all(self, into: &mut [u8]) {
         match self.space {
@@ -139,7 +139,7 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Reads block `rank` of each part, which has a block for each rank.
+    /// Reads block `rank` of each contribution, which has a block for each rank.
     #[inline]
     pub(super) fn exchange(self, rank: u32, into: &mut [u8]) {
         let ranks = self.seat.members();
@@ -149,8 +149,9 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Combines the parts of `ranks` in their order, of each as much from byte `at` on as fits `into`: small ones from
-    /// one copy of all parts, large ones piece by piece, so that they stay in the cache.
+    /// Combines the contributions of `ranks` in rank order; of each contribution, the bytes from `at` on that fit
+    /// `into`. Small data are combined from one copy of all contributions, large data piece by piece, so that they stay
+    /// in the cache.
     pub(super) fn fold(self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
         if ranks.is_empty() || into.is_empty() {
             return;
@@ -190,7 +191,7 @@ impl<'a> RoundContributions<'a> {
             let next = &mut next[..into.len()];
             let mut ranks = ranks.clone();
             let Some(first) = ranks.next() else { return };
-            // The own part may be in the memory of the result.
+            // The contribution of this rank may be in the memory of the result.
             let own = self.own.map(|(own, memory)| {
                 kept.clear();
                 kept.extend_from_slice(memory.part(at..at + into.len()).as_slice());
@@ -219,5 +220,5 @@ impl<'a> RoundContributions<'a> {
     }
 }
 
-/// Bytes that are combined at a time.
+/// Number of bytes that are combined at a time.
 pub(super) const PIECE_BYTES: usize = 2 << 10;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions of large data over a [board](super::board): each rank combines its part of the data of all, and the parts
-//! of others come back. Data go over the board piece by piece, so that they stay in the cache: in each round a rank
-//! publishes, for every other rank, its input to the next piece of that rank's part, and the result of the piece of its
-//! own part that it combined in the previous round.
+//! Reductions of large data over a [board](super::board): each rank combines one part of the data of all ranks, and
+//! receives the combined parts of the other ranks. Data go over the board piece by piece, so that they stay in the
+//! cache. In each round a rank publishes two things: for every other rank, its own input to the next piece of that
+//! rank's part; and the result of the piece of its own part that it combined in the previous round.
 //!
 //! Partial results are combined in rank order, element by element, whatever the size of a piece and whichever rank
 //! combines it.
@@ -28,16 +28,17 @@ pub(super) struct Pieces<'a, V> {
 /// Which combined parts are published, and which of them this rank needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Results {
-    /// All are published, and this rank needs them here. The memory may be that of the input.
+    /// All parts are published, and this rank needs them in this memory, which may be that of the input.
     All(UserMemory),
-    /// All are published, for other ranks.
+    /// All parts are published, for other ranks.
     None,
-    /// None are published, and this rank needs its own here, in other memory than the input.
+    /// No part is published. This rank needs its own part in this memory, which is not that of the input.
     Own(UserMemory),
 }
 
 impl<'a, V: Visit> Pieces<'a, V> {
-    /// The pieces of these data, if they go over a board; rank `i` combines `lengths[i]` bytes, in order. No item is cut.
+    /// The pieces of a call; `None`: its data do not go over a board. Rank `i` combines `lengths[i]` bytes, in order.
+    /// No item is cut.
     pub(super) fn of(
         call: &'a CollectiveCall<V>,
         lengths: &[usize],
@@ -70,7 +71,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         })
     }
 
-    /// The same with equal parts.
+    /// As [`of`](Self::of), with parts of about equal lengths.
     pub(super) fn of_even(
         call: &'a CollectiveCall<V>,
         bytes: usize,
@@ -81,7 +82,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         Self::of(call, &lengths(), item_bytes, board_choice)
     }
 
-    /// Combines the bytes of all.
+    /// Combines the bytes of all ranks.
     pub(super) async fn combine(
         &self,
         kind: RoundKind,
@@ -93,7 +94,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         let is_published = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
-        // The own piece of the previous round, if the results have no place for it.
+        // The result of the own piece of the previous round, if `results` has no place for it.
         let mut aside = Vec::new();
         let mut before = UserMemory::nothing();
         for round in 0..rounds + usize::from(is_published) {
@@ -135,7 +136,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         Ok(())
     }
 
-    /// The destination of an own piece, if this rank needs it.
+    /// Where the result of an own piece is stored, if this rank needs it.
     fn place_in(&self, results: Results, own: Range<usize>) -> Option<UserMemory> {
         match results {
             Results::All(all) => Some(all.part(own)),
@@ -147,7 +148,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// The range of a rank's part that belongs to a round.
+    /// The range of a rank's part that is combined in a round.
     fn piece_of(&self, rank: u32, round: usize) -> Option<Range<usize>> {
         let part = &self.parts[rank as usize];
         let start = part.start + round * self.piece;
@@ -166,18 +167,18 @@ impl<'a, V: Visit> Pieces<'a, V> {
         (from as usize * self.parts.len() + to as usize) * self.stride
     }
 
-    /// Bytes of a round.
+    /// Number of bytes of a round on the board.
     fn all(&self) -> usize {
         self.parts.len() * self.parts.len() * self.stride
     }
 
     fn place_of_result(&self, rank: u32) -> usize {
-        // No rank puts data there for itself.
+        // No rank puts input there, since none needs its own input from the board.
         self.place(rank, rank)
     }
 
-    /// Combines this rank's piece of the data of all, a few bytes at a time, so that these stay in the L1 cache. `own`
-    /// and `result` may be the same memory.
+    /// Combines the data of all ranks for this rank's piece, a few bytes at a time, so that these bytes stay in the L1
+    /// cache. `own` and `result` may be the same memory.
     fn fold(
         &self,
         turn: &BoardRound<'_, V>,
@@ -210,8 +211,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// In rank order, for operations that commute: which operand is on the left depends on the rank, so the minimum of
-    /// zero and negative zero may be either.
+    /// Combines in rank order, for operations that commute. Which operand is on the left depends on the rank, so the
+    /// minimum of zero and negative zero may be either.
     fn fold_commutative(
         &self,
         own: &[u8],
@@ -221,7 +222,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         op: &impl Reducer,
     ) {
         let me = self.board.call.rank();
-        // The first operand is read into the result: no copy of the own data is needed.
+        // The first operand is read into the result, so the own data need not be copied.
         read(u32::from(me == 0), sum);
         if me == 0 {
             op.reduce(own, sum);

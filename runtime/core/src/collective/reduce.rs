@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions (MPI 5.0 sections 6.9 to 6.11). The order of combination depends on the number of ranks and of bytes
-//! only, so the same ranks with the same data get bitwise equal results; and lower ranks always come first, so that
-//! operations need not commute, except in algorithms for those known to.
+//! Reductions (MPI 5.0 sections 6.9 to 6.11). The order of combination depends only on the number of ranks, their
+//! nodes, the number of bytes and the settings, so the same ranks with the same data get bitwise equal results. Lower
+//! ranks come first, so operations need not commute; only algorithms for operations that commute use another order.
 
 use super::board::BoardCall;
 use super::board_note::RoundKind;
@@ -18,16 +18,16 @@ pub trait Reducer {
     /// `inout = input op inout`, item by item.
     fn reduce(&self, input: &[u8], inout: &mut [u8]);
 
-    /// Bytes of an item: data are never cut inside one.
+    /// Bytes of an item; data are never cut inside an item.
     fn item_bytes(&self) -> usize;
 
-    /// Whether items may be combined in any order: then many small ones are combined in few calls.
+    /// Whether items may be combined in any order: then many small items are combined in few calls.
     fn commutes(&self) -> bool {
         false
     }
 }
 
-/// Combines the `input` of all ranks. Only the root has an `output`, which may be the same memory.
+/// Combines the `input` of all ranks. Only the root has an `output`, which may be the same memory as its `input`.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -64,7 +64,7 @@ pub async fn reduce<V: Visit>(
     reduce_plain(call, input, output, root, op).await
 }
 
-/// As [`reduce`], without regard to nodes.
+/// As [`reduce`], without grouping the ranks by node.
 pub(super) async fn reduce_plain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
@@ -97,7 +97,7 @@ pub(super) async fn reduce_plain<V: Visit>(
     }
 }
 
-/// Combines the bytes of all ranks in the root's `bytes`. The contents of the others' `bytes` are destroyed.
+/// Combines the bytes of all ranks in the root's `bytes`. The contents of the other ranks' `bytes` are destroyed.
 pub(super) async fn reduce_bytes<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -116,7 +116,7 @@ pub(super) async fn reduce_bytes<V: Visit>(
     Box::pin(reduce_messages(call, bytes, root, op)).await
 }
 
-/// As [`reduce_bytes`], without a board.
+/// As [`reduce_bytes`], with messages only.
 pub(super) async fn reduce_messages<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -147,7 +147,7 @@ pub(super) async fn reduce_messages<V: Visit>(
     }
 }
 
-/// Combines the `input` of all ranks in the `output` of each, which may be the same memory.
+/// Combines the `input` of all ranks in the `output` of each rank, which may be the same memory.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -190,7 +190,7 @@ pub async fn allreduce<V: Visit>(
     Box::pin(allreduce_messages(call, output.as_mut_slice(), op)).await
 }
 
-/// As [`allreduce`], without a board.
+/// As [`allreduce`], with messages only.
 pub(super) async fn allreduce_messages<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -222,8 +222,8 @@ pub(super) async fn allreduce_messages<V: Visit>(
     }
 }
 
-/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part,
-/// in order.
+/// Combines the `input` of all ranks. `output` gets the part of this rank. `lengths`: the bytes of each rank's part, in
+/// order.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -274,7 +274,7 @@ pub async fn reduce_scatter<V: Visit>(
     Box::pin(ended).await
 }
 
-/// Most bytes of a rank in a reduce-scatter that all ranks put on a board whole.
+/// Largest input, in bytes, of a reduce-scatter in which each rank puts its whole input on a board.
 pub(super) const WHOLE_BYTES: usize = 4 << 10;
 
 /// Whether no part is much longer than the others.
@@ -283,7 +283,7 @@ pub(super) fn are_alike(lengths: &[usize]) -> bool {
     longest <= 2 * lengths.iter().sum::<usize>() / lengths.len().max(1)
 }
 
-/// As [`reduce_scatter`], without a board; the contents of `bytes` are destroyed.
+/// As [`reduce_scatter`], with messages only. The contents of `bytes` are destroyed.
 pub(super) async fn reduce_scatter_messages<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -293,7 +293,7 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
 ) -> Result<(), Error> {
     use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
     let shape = call.shape();
-    // A rank that combines a part needs room for that of every rank.
+    // A rank that combines a part needs memory for the inputs of all ranks to that part.
     let even = are_alike(lengths);
     let in_slices = match shape.choice.reduce_scatter {
         Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), call.size()),
@@ -322,7 +322,7 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
     super::scatter(call, &all, Some(&mine), root).await
 }
 
-/// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
+/// A binomial tree towards rank 0: the partial result of a rank covers consecutive ranks, of which it is the lowest.
 async fn combine_at_zero<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -338,7 +338,7 @@ async fn combine_at_zero<V: Visit>(
         if rank + span < size {
             higher.resize(bytes.len(), 0);
             call.receive(rank + span, &mut higher).await?;
-            // mine op higher, in this order, with the result in `bytes`.
+            // Computes `bytes op higher`, in this order, and stores the result in `bytes`.
             op.reduce(bytes, &mut higher);
             bytes.copy_from_slice(&higher);
         }
@@ -347,8 +347,8 @@ async fn combine_at_zero<V: Visit>(
     Ok(())
 }
 
-/// Recursive doubling. If the number of ranks is no power of two, the first ranks are folded in pairs before, and get
-/// the result afterwards.
+/// Recursive doubling. If the number of ranks is not a power of two, the first ranks are folded in pairs before, and
+/// the folded ranks get the result afterwards.
 async fn allreduce_doubling<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -377,7 +377,7 @@ async fn allreduce_doubling<V: Visit>(
     }
 }
 
-/// Each rank combines one slice of all ranks' data, and sends it to all.
+/// Each rank combines one slice of all ranks' data, and sends the result to all ranks.
 async fn allreduce_sliced<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -392,7 +392,7 @@ async fn allreduce_sliced<V: Visit>(
     super::allgather(call, Some(&mine), &all).await
 }
 
-/// Sends each rank its slice of `bytes`, and combines the own slice of all of them.
+/// Sends each rank its slice of `bytes`, and combines this rank's slice of the bytes of all ranks.
 pub(super) async fn combine_slices<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
@@ -423,7 +423,8 @@ pub(super) async fn combine_slices<V: Visit>(
     Ok(fold(&mut all, length, op).to_vec())
 }
 
-/// Combines blocks of `length` bytes, in order if that matters; the result is in the last.
+/// Combines blocks of `length` bytes, in order unless the operation commutes. Returns the last block, which has the
+/// result.
 pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
     let mut at = match op.commutes() {
         true => fold_halves(all, length, op),
@@ -437,7 +438,8 @@ pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &
     &all[at - length..]
 }
 
-/// Combines the first half of the blocks with the second, and so on until one is left, the last; returns its end.
+/// Combines the first half of the blocks into the second half, and so on until only the last block is left. Returns its
+/// end.
 fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
     let mut left = all;
     let end = left.len();
@@ -451,7 +453,7 @@ fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
     end
 }
 
-/// `bytes` in `count` slices of about the same length, none of which ends inside an item.
+/// The lengths of `count` slices of `bytes` bytes. They differ little, and no slice ends inside an item.
 pub(super) fn slices(bytes: usize, count: usize, item_bytes: usize) -> Vec<usize> {
     let items = bytes / item_bytes.max(1);
     (0..count)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to itself, or below itself.
+//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to itself (scan), or below
+//! itself (exscan).
 
 use std::rc::Rc;
 
@@ -10,7 +11,7 @@ use super::{CollectiveCall, CollectiveTuning, Reducer, by_node};
 use crate::nodes::CommNodes;
 use crate::{Error, UserMemory, Visit};
 
-/// Combines the `input` of all ranks up to this one. The `output` may be the same memory.
+/// Combines the `input` of all ranks up to this rank. `output` may be the same memory as `input`.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -26,7 +27,7 @@ pub async fn scan<V: Visit>(
     scan_plain(call, input, output, op).await
 }
 
-/// As [`scan`], without regard to nodes.
+/// As [`scan`], without grouping the ranks by node.
 pub(super) async fn scan_plain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
@@ -50,7 +51,7 @@ pub(super) async fn scan_plain<V: Visit>(
     Ok(())
 }
 
-/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 is not
+/// Combines the `input` of all ranks below this rank. `output` may be the same memory as `input`; at rank 0 it is not
 /// changed.
 ///
 /// # Errors
@@ -67,7 +68,7 @@ pub async fn exscan<V: Visit>(
     exscan_plain(call, input, output, op).await
 }
 
-/// As [`exscan`], without regard to nodes.
+/// As [`exscan`], without grouping the ranks by node.
 pub(super) async fn exscan_plain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
@@ -93,21 +94,22 @@ pub(super) async fn exscan_plain<V: Visit>(
     Ok(())
 }
 
-/// The nodes of a call that goes by node: for small data, as the ranks of a node do it twice.
+/// The nodes of a call that goes by node; `None`: it does not. By default only small data do, because the ranks of a
+/// node combine the data twice.
 fn nodes_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
     let shape = call.shape();
     let applies = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
     by_node::nodes_of(call, applies && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
-/// Whether each rank waits for the previous one: few messages, and many steps.
+/// Whether the call goes along a chain, in which each rank waits for the previous rank: few messages, and many steps.
 fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
         choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
             bytes > shape.board_bytes
         }
-        // In rounds, data are sent as often as the logarithm of the ranks, but fewer times in sequence.
+        // In rounds, data are sent more often (by the logarithm of the number of ranks), but in fewer sequential steps.
         choice::Scan::Auto | choice::Scan::Nodes => {
             bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
         }
@@ -115,7 +117,8 @@ fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool 
     }
 }
 
-/// A rank sends its result to the next one, piece by piece, and waits for that only at the end.
+/// A scan along a chain: a rank sends its result to the next rank, piece by piece, and waits for these sends only at
+/// the end, or when too many are in flight.
 async fn scan_along_chain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
@@ -141,15 +144,16 @@ async fn scan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// The same for the ranks below: a rank sends more to the next one than it keeps.
+/// An exscan along a chain: a rank sends on the combination that includes its own data, and keeps the combination
+/// without them.
 async fn exscan_along_chain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // A piece that was sent is lent until the chain has waited for it. Only the last piece can be so short that it is
-    // sent without a request.
+    // A piece that was sent is lent until the chain has waited for its send. Only the last piece can be so short that
+    // it is sent without a request.
     let mut sums = vec![Vec::new(); AHEAD];
     let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
@@ -178,8 +182,8 @@ async fn exscan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// A rank's place in a chain. After an error too, it waits for the messages that it has sent, whose memory is lent
-/// until then.
+/// A rank's place in a chain. It waits for the messages that it has sent even after an error, because their memory is
+/// lent until then.
 struct Chain<'a, V> {
     call: &'a CollectiveCall<V>,
     sent: PendingMessages<'a, V>,
@@ -199,9 +203,9 @@ impl<'a, V: Visit> Chain<'a, V> {
         self.call.rank() + 1 == self.call.size()
     }
 
-    /// Sends the next rank the number of bytes that will follow, and receives it from the previous one. `false`: the
-    /// lengths differ, and the previous rank's messages were received and dropped, so that no rank waits for ever; or
-    /// that rank is dead. A single piece needs no announcement.
+    /// Sends to the next rank the number of bytes that will follow, and receives that number from the previous rank.
+    /// `false`: the lengths differ, and the previous rank's messages were received and dropped, so that no rank waits
+    /// for ever; or the previous rank is dead. A single piece needs no announcement.
     async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
         if bytes <= PIECE_BYTES {
             return true;
@@ -232,7 +236,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         false
     }
 
-    /// Sends the next rank as many bytes as it expects, and no more.
+    /// Sends to the next rank as many bytes as that rank expects, and ends the call.
     async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
         if self.ended.is_ok() {
             for piece in pieces(input.bytes(), item_bytes) {
@@ -242,7 +246,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         self.end().await
     }
 
-    /// Receives from the previous rank; nothing at the first one. `false`: that rank is dead.
+    /// Receives from the previous rank; the first rank receives nothing. `false`: the previous rank is dead.
     async fn receive(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
         let Some(before) = self.call.rank().checked_sub(1) else {
             return true;
@@ -257,7 +261,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         is_received
     }
 
-    /// Sends to the next rank.
+    /// Sends to the next rank, if there is one.
     async fn send(&mut self, bytes: UserMemory) {
         if !self.is_last() {
             self.make_room().await;
@@ -280,7 +284,7 @@ impl<'a, V: Visit> Chain<'a, V> {
     }
 }
 
-/// The pieces of so many bytes that are sent at a time, none of which ends inside an item; one, if there are no bytes.
+/// The pieces of `bytes` bytes that are sent at a time. None of them ends inside an item; there is at least one.
 fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let item = item_bytes.max(1);
     let piece = (PIECE_BYTES / item).max(1) * item;
@@ -295,7 +299,7 @@ async fn before_in_rounds<V: Visit>(
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
     let (rank, size) = (call.rank(), call.size());
-    // Of consecutive ranks, this one the last.
+    // Combines consecutive ranks, of which this rank is the last.
     let mut partial = bytes.to_vec();
     let mut before: Option<Vec<u8>> = None;
     let mut span = 1;
@@ -321,7 +325,7 @@ async fn before_in_rounds<V: Visit>(
     Ok(before)
 }
 
-/// Bytes that are sent at a time.
+/// Number of bytes that are sent at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that a rank may have in flight.
+/// Number of pieces that a rank may have in flight.
 const AHEAD: usize = 8;

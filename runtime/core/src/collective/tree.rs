@@ -12,10 +12,10 @@ use super::{CollectiveCall, CollectiveTuning, by_node, flat, large};
 use crate::nodes::CommNodes;
 use crate::{Error, Visit};
 
-/// A barrier: all ranks have entered before any leaves (MPI 5.0 section 6.3).
+/// A barrier: no rank leaves before all ranks have entered (MPI 5.0 section 6.3).
 ///
-/// Over a board; by node if there are several; else flat if ranks share cores; else by dissemination, in a logarithmic
-/// number of rounds.
+/// By default it goes over a board; without a board, by node if there are several nodes; else through one rank if ranks
+/// share cores; else by dissemination, in a logarithmic number of rounds.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -31,7 +31,7 @@ pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     barrier_messages(call).await
 }
 
-/// As [`barrier`], by messages between any two.
+/// As [`barrier`], with messages only.
 pub(super) async fn barrier_messages<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     use choice::Barrier::{Auto, Board as OverBoard, Flat, Nodes, Rounds, Tree};
     let shape = call.shape();
@@ -43,7 +43,7 @@ pub(super) async fn barrier_messages<V: Visit>(call: &CollectiveCall<V>) -> Resu
     }
 }
 
-/// All ranks have entered before rank 0 leaves; the others wait at most for those below them in a tree.
+/// Rank 0 leaves after all ranks have entered; each other rank waits at most for the ranks below it in a tree.
 pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     let shape = call.shape();
     if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
@@ -55,7 +55,7 @@ pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Err
     }
 }
 
-/// Up a binomial tree, and down again: each rank but a few communicates with few others.
+/// Up a binomial tree and down again: each rank, except a few, communicates with few others.
 async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     let span = climb_up(call).await?;
     let rank = call.rank();
@@ -65,7 +65,8 @@ async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     send_on(call, &[], 0, span).await
 }
 
-/// Up a binomial tree; returns the size of this rank's subtree: the rank that it has sent to is so far below it.
+/// Up a binomial tree. Returns the size of this rank's subtree, which is also the distance to the rank that it has sent
+/// to.
 async fn climb_up<V: Visit>(call: &CollectiveCall<V>) -> Result<u32, Error> {
     let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
@@ -93,8 +94,9 @@ async fn disseminate<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node if there are several; else flat
-/// if they are few and ranks share cores, else along a binomial tree, or in slices if they are many.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4). By default: over a board; without one, by node if there
+/// are several nodes; else directly from the root if the bytes are few and ranks share cores; else along a binomial
+/// tree, or in slices if the bytes are many.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -112,7 +114,7 @@ pub async fn bcast<V: Visit>(
     bcast_plain(call, bytes, root).await
 }
 
-/// As [`bcast`], without regard to nodes.
+/// As [`bcast`], without grouping the ranks by node.
 pub(super) async fn bcast_plain<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -129,7 +131,7 @@ pub(super) async fn bcast_plain<V: Visit>(
     Box::pin(bcast_messages(call, bytes, root)).await
 }
 
-/// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
+/// The root's part of [`bcast`]. Other calls may read the same memory meanwhile.
 ///
 /// # Errors
 /// When a message could not be sent.
@@ -143,7 +145,7 @@ pub async fn bcast_from_here<V: Visit>(
     send_plain(call, bytes).await
 }
 
-/// As [`bcast_from_here`], without regard to nodes.
+/// As [`bcast_from_here`], without grouping the ranks by node.
 pub(super) async fn send_plain<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
@@ -154,14 +156,14 @@ pub(super) async fn send_plain<V: Visit>(
     Box::pin(send_messages(call, bytes)).await
 }
 
-/// Sends the signal for an error in a broadcast of this many bytes: an empty one on the same path.
+/// Signals an error to the ranks that wait for a broadcast of `bytes`: an empty message on the path of the broadcast.
 pub(super) async fn send_fault<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
     match queue_of(call, bytes.len()) {
         Some(queue) => queue.send(RoundKind::Bcast, &[]).await,
-        // After an error messages are empty.
+        // After an error the messages of a call are empty.
         None => Box::pin(send_messages(call, bytes)).await,
     }
 }
@@ -178,7 +180,7 @@ fn queue_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<BcastQue
     (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(call))?
 }
 
-/// Most bytes of a broadcast that go over a queue.
+/// Largest broadcast, in bytes, that goes over a queue.
 #[inline]
 pub(super) fn queue_limit(shape: &CollectiveTuning, board_choice: BoardChoice) -> usize {
     let limit = match shape.flat {
@@ -188,7 +190,7 @@ pub(super) fn queue_limit(shape: &CollectiveTuning, board_choice: BoardChoice) -
     bcast_queue::limit(shape, limit, board_choice)
 }
 
-/// As [`bcast`], without a board.
+/// As [`bcast`], with messages only.
 pub(super) async fn bcast_messages<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -203,7 +205,7 @@ pub(super) async fn bcast_messages<V: Visit>(
         BcastAlgorithm::Chain => large::pass_on(call, bytes, root).await,
         BcastAlgorithm::Slices => large::receive_slices(call, bytes, root).await,
         BcastAlgorithm::Tree => {
-            // The lowest set bit determines the sender, and the number of ranks below this one.
+            // The lowest set bit determines the sender, and the size of this rank's subtree.
             let span = 1 << me.trailing_zeros();
             call.receive(rank_at(me - span, root, size), bytes).await?;
             send_on(call, bytes, root, span).await
@@ -211,7 +213,7 @@ pub(super) async fn bcast_messages<V: Visit>(
     }
 }
 
-/// As [`bcast_from_here`], without a board.
+/// As [`bcast_from_here`], with messages only.
 async fn send_messages<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     match BcastAlgorithm::of(call, bytes.len()) {
         BcastAlgorithm::Flat => flat::bcast(call, bytes).await,
@@ -246,7 +248,8 @@ impl BcastAlgorithm {
     }
 }
 
-/// Sends to the ranks below this one in a binomial tree, of which `span` positions begin here.
+/// Sends to the ranks below this rank in a binomial tree. `span`: size of this rank's subtree, rounded up to a power of
+/// two.
 async fn send_on<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
@@ -275,7 +278,8 @@ fn start_on<V: Visit>(
     }
 }
 
-/// Starts the sends of a broadcast of this many bytes: to all others if it is flat, else to those below this rank.
+/// Starts the sends of a broadcast of `bytes`: from the root to all others if it is small and ranks share cores; else
+/// from this rank to the ranks directly below it.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
     call: &CollectiveCall<V>,
@@ -296,7 +300,7 @@ pub(super) fn start_below<V: Visit>(
     start_on(pending, call, bytes, (root, span));
 }
 
-/// The rank from which this one receives a broadcast of this many bytes.
+/// The rank from which this rank receives a broadcast of `bytes` bytes.
 pub(super) fn above<V: Visit>(call: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
     let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
     match call.shape().is_flat(bytes) || me == 0 {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parameters by which algorithms are selected, besides sizes: the same on all ranks.
+//! The parameters, other than sizes, by which algorithms are selected. They are the same on all ranks.
 
 use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Variable, VariableValues};
 
-/// The placement of a communicator's ranks: all at one board, on several nodes, or neither.
+/// The placement of a communicator's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommPlacement {
-    /// All have one board.
+    /// All ranks have one board.
     Board,
-    /// They are on several nodes.
+    /// The ranks are on several nodes, and grouping them by node is of use.
     Nodes,
-    /// Neither.
+    /// Neither of these.
     Apart,
 }
 
-/// The settings by which collectives select their algorithms; the same in all ranks.
+/// The settings by which collectives select their algorithms. They are the same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveTuning {
-    /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waits are
-    /// expensive, not messages.
+    /// Whether small data go through one rank, so that each other rank waits once and not in several rounds: if ranks
+    /// share cores, waits are expensive and messages are not.
     pub flat: bool,
     /// The algorithms selected by the settings.
     pub choice: Choices,
@@ -29,7 +29,7 @@ pub struct CollectiveTuning {
     pub boards: bool,
     /// Largest data of a rank, in bytes, that go over a board; 0: none do.
     pub board_bytes: usize,
-    /// Largest broadcast, in bytes, that goes over a board to ranks that have a CPU each.
+    /// Largest broadcast, in bytes, that goes over a board if each rank has a CPU of its own.
     pub board_bcast_bytes: usize,
     /// Largest data of all ranks together, in bytes, that each rank combines for itself at a board.
     pub board_whole_bytes: usize,
@@ -39,35 +39,36 @@ pub struct CollectiveTuning {
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks forward.
     pub carried_bytes: usize,
-    /// Largest block, in bytes, that a leader forwards between a rank of its node and one of another.
+    /// Largest block, in bytes, that a leader forwards between a rank of its node and a rank of another node.
     pub node_bytes: usize,
-    /// The same for a rooted collective whose root is on another node.
+    /// Largest block, in bytes, that a leader forwards between a rank of its node and a root on another node.
     pub node_gather_bytes: usize,
-    /// Smallest slice, in bytes, that each rank of a node combines with those of other nodes.
+    /// Smallest slice, in bytes, that each rank of a node combines with ranks of other nodes.
     pub node_slice_bytes: usize,
-    /// Fewest ranks of which some forward blocks of others: fewer exchange them directly.
+    /// Smallest number of ranks of which some forward blocks for others: fewer ranks exchange blocks directly.
     pub carrying_ranks: usize,
     /// Smallest broadcast, in bytes, that goes in slices.
     pub scattered_bytes: usize,
-    /// Smallest slice, in bytes, that goes round a ring.
+    /// Smallest slice, in bytes, that is sent round a ring.
     pub ring_bytes: usize,
     /// Segment of a chain, in bytes.
     pub segment_bytes: usize,
-    /// Number of ranks at a time with which blocks are exchanged directly.
+    /// Number of ranks with which a rank exchanges blocks directly at the same time.
     pub window_ranks: usize,
 }
 
 impl CollectiveTuning {
-    /// `crowded`: the ranks of some node of the job outnumber its CPUs, as the launcher has reported to all of them.
+    /// `crowded`: the ranks of some node of the job outnumber its CPUs, as the launcher has reported to all ranks.
     pub(crate) fn new(values: &VariableValues, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
         let flat = match values.get(Variable::Collectives) {
             0 => crowded,
             word => word == 1,
         };
-        // A second round costs a wait; where ranks share cores that is as much as reading three times more.
+        // A second round costs a wait. If ranks share cores, a wait costs as much as reading three times more data.
         let read_for_a_wait = if flat { 4 } else { 1 };
-        // So is a message between nodes, of which there are as many as pairs of ranks.
+        // If ranks share cores, a message between nodes also costs a wait, and there are as many such messages as pairs
+        // of ranks.
         let carried_for_a_wait = if flat { 128 } else { 1 };
         Self {
             flat,
@@ -103,46 +104,49 @@ impl CollectiveTuning {
         bytes / ranks as usize >= self.sliced_bytes
     }
 
-    /// Whether each of this many ranks of a node combines a slice of data of this size with other nodes by default.
+    /// Whether, by default, each of `ranks` ranks of a node combines a slice of data of this size with other nodes.
     pub(crate) fn goes_in_slices_by_node(self, bytes: usize, ranks: u32) -> bool {
         ranks > 1 && !self.flat && bytes / ranks as usize >= self.node_slice_bytes
     }
 
-    /// Whether slices of data of this size go round a ring, if their operation commutes.
+    /// Whether slices of data of this size go round a ring, if the operation commutes.
     pub(crate) fn goes_round(self, bytes: usize, ranks: u32) -> bool {
         bytes / ranks as usize >= self.ring_bytes
     }
 
-    /// The same for a ring through several nodes: there sending to the next node and combining overlap, and a step
-    /// costs more in any case.
+    /// Whether slices of data of this size go round a ring through several nodes, if the operation commutes. In such a
+    /// ring, sending to the next node and combining overlap, and a step costs more in any case.
     pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
         !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
     }
 
-    /// Whether a broadcast of this size goes in slices: with few ranks, the root may as well send to all.
+    /// Whether a broadcast of this size goes in slices. If there are only two ranks, the root sends everything
+    /// directly.
     pub(crate) fn is_scattered(self, bytes: usize, ranks: u32) -> bool {
         ranks > 2 && bytes >= self.scattered_bytes
     }
 
-    /// Whether ranks with this many bytes each use a board, if they have one, for data read by all.
+    /// Whether data that all ranks read go over the board, if the ranks have one. `block_bytes`: the bytes of each
+    /// rank.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
-        // Two ranks copy as often by messages, and both at the same time.
+        // Two ranks copy as often with messages, and both copy at the same time.
         let most = match ranks {
             ..=2 => PAIR_BYTES,
             _ if self.flat => usize::MAX,
             _ => GATHERED_BYTES,
         };
-        self.meets_with(block_bytes, most)
+        self.fits_board(block_bytes, most)
     }
 
-    /// The same if each reads its own part of the data of all others.
+    /// Whether data of which each rank reads a part go over the board, if the ranks have one. `bytes`: the bytes of
+    /// each rank.
     fn exchanges_at_board(self, bytes: usize) -> bool {
-        // Where ranks share cores, a message costs as much as the copy of some KiB.
+        // If ranks share cores, a message costs as much as a copy of some KiB.
         let most = if self.flat { usize::MAX } else { PAIR_BYTES };
-        self.meets_with(bytes, most)
+        self.fits_board(bytes, most)
     }
 
-    fn meets_with(self, bytes: usize, most: usize) -> bool {
+    fn fits_board(self, bytes: usize, most: usize) -> bool {
         self.boards && self.board_bytes > 0 && bytes <= most.min(self.board_bytes)
     }
 
@@ -151,8 +155,8 @@ impl CollectiveTuning {
         block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
     }
 
-    /// Whether the blocks of all ranks, of this size each, are collected as contiguous bytes: then they may go over a
-    /// board, or several in one message.
+    /// Whether the blocks of all ranks, of `block_bytes` bytes each, are collected as contiguous bytes. Then they may
+    /// go over a board, or several blocks may go in one message.
     #[must_use]
     pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
@@ -160,8 +164,8 @@ impl CollectiveTuning {
                 || self.is_flat(block_bytes.saturating_mul(ranks))
                 || match place {
                     CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
-                    // For any size: a node receives each block of another one once, and not once for each of its
-                    // ranks.
+                    // For blocks of any size: a node receives each block of another node once, and not once for each of
+                    // its ranks.
                     CommPlacement::Nodes => self.boards,
                     CommPlacement::Apart => false,
                 }
@@ -174,7 +178,7 @@ impl CollectiveTuning {
         }
     }
 
-    /// Whether such blocks, one for each rank, are exchanged in rounds at a board, if these ranks have one.
+    /// Whether an all-to-all exchange of `blocks`, one for each rank, goes in rounds at a board, if the ranks have one.
     #[must_use]
     pub fn exchanges_in_rounds(self, blocks: &[Payload]) -> bool {
         let longest = blocks.iter().map(Payload::bytes).max().unwrap_or(0);
@@ -182,7 +186,8 @@ impl CollectiveTuning {
         block_pieces::are_swapped(&self, longest, ranks)
     }
 
-    /// The same for those of an all-to-all exchange.
+    /// Whether the blocks of an all-to-all exchange, of `block_bytes` bytes each, are sent from contiguous bytes. Then
+    /// they may go over a board, or several blocks may go in one message.
     #[must_use]
     pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
@@ -204,9 +209,10 @@ impl CollectiveTuning {
     }
 }
 
-/// Largest data of a rank that are read by all over a board, of more than two ranks,
+/// Largest data of a rank, in bytes, that more than two ranks read over a board if each rank has a core of its own.
 const GATHERED_BYTES: usize = 32 << 10;
-/// of two, and of all blocks together that a rank with a core of its own exchanges there.
+/// Largest data of a rank, in bytes, that two ranks read over a board; also the largest size of all blocks of a rank
+/// that are exchanged there if each rank has a core of its own.
 const PAIR_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
@@ -214,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_carried_from_so_many_ranks_on_as_the_settings_say() {
+    fn carry_ranks_setting_is_the_least_size_for_carried_blocks() {
         let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
         for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
             let (values, _) = VariableValues::from_environment(given(text).into_iter());
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
+    fn board_is_used_up_to_its_size_limit() {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let (alone, crowded) = (
             CollectiveTuning::new(&values, false),

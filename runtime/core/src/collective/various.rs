@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Blocks of different lengths: the `v` forms of gather, scatter, allgather and all-to-all. If the ranks have a board,
-//! each writes there how much it contributes, and the data themselves if they are small ([`super::parcels`]); the rest
-//! are messages as in [`super::blocks`].
+//! each rank writes there how much it contributes, and also its data if they are small ([`super::parcels`]). Other data
+//! are sent as messages, as in [`super::blocks`].
 //!
-//! The contributing rank alone decides between the two; the others read its decision. So ranks that disagree about a
-//! length all complete, and those that detect it get an error.
+//! Only the contributing rank decides between board and messages; the other ranks read its decision. So ranks that
+//! disagree about a length all complete, and those that detect the disagreement get an error.
 
 use transport::Seat;
 
@@ -104,7 +104,7 @@ pub async fn scatter_various<V: Visit>(
     scatter_as(call, RoundKind::Scatterv, all, mine, root).await
 }
 
-/// The same with another `kind` in the notes.
+/// As [`scatter_various`], without grouping the ranks by node, and with `kind` in the notes.
 pub(super) async fn scatter_as<V: Visit>(
     call: &CollectiveCall<V>,
     kind: RoundKind,
@@ -145,7 +145,8 @@ fn are_scattered<V: Visit>(call: &CollectiveCall<V>, all: &[Payload]) -> bool {
         && call.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 
-/// As [`allgather`], of blocks of lengths that all ranks know. They are messages if one of them is long.
+/// As [`allgather`], of blocks whose lengths all ranks have. If one of them is long, all blocks go in several rounds or
+/// as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -171,12 +172,12 @@ pub async fn allgather_various<V: Visit>(
         let turn = board
             .give_parcel(RoundKind::Allgatherv, parcel.as_deref())
             .await?;
-        let met = match parcel {
+        let is_over = match parcel {
             Some(_) => turn.all().await?,
-            // The other ranks read in this rank's lines that they get messages.
+            // The other ranks read in this rank's lines that they get its data as messages.
             None => turn.leave().await,
         };
-        if met {
+        if is_over {
             break turn;
         }
     };
@@ -232,16 +233,16 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let turn = give().await?;
-    // These sends do not wait for any rank.
+    // These sends wait for no rank.
     let sends = parcel.is_none() && !later && call.size() as usize <= shape.window_ranks;
     let mut pending = call.pending();
     for (to, block) in others(call, out).filter(|_| sends) {
         pending.send_payload(to, block);
     }
-    let turn = match meet(turn, give).await {
+    let turn = match wait_for_all(turn, give).await {
         Ok(turn) => turn,
         Err(error) => {
-            // Others have given up too, and receive nothing.
+            // Other ranks have given up too, and receive nothing.
             pending.take_back();
             return pending.finish().await.and(Err(error));
         }
@@ -260,8 +261,9 @@ pub async fn alltoall_various<V: Visit>(
     }
 }
 
-/// Waits for the others in the round that this rank has arrived in, or in a later one if they were in an earlier call.
-async fn meet<'a, V: Visit>(
+/// Waits for the other ranks in the round in which this rank has arrived. If others were in an earlier call, arrives
+/// and waits in a later round.
+async fn wait_for_all<'a, V: Visit>(
     first: BoardRound<'a, V>,
     give: impl AsyncFn() -> Result<BoardRound<'a, V>, Error>,
 ) -> Result<BoardRound<'a, V>, Error> {
@@ -272,8 +274,8 @@ async fn meet<'a, V: Visit>(
     Ok(turn)
 }
 
-/// Reads the blocks for this rank from the others' parcels, and receives the rest as messages. `out`: blocks that it
-/// still has to send, if its own are messages too.
+/// Reads the blocks for this rank from the parcels of other ranks, and receives the other blocks as messages. `out`:
+/// blocks that this rank still has to send, if its own blocks go as messages too.
 async fn exchange<'a, V: Visit>(
     call: &'a CollectiveCall<V>,
     turn: &BoardRound<'_, V>,
@@ -307,14 +309,14 @@ async fn exchange<'a, V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// Reads a whole parcel into its place.
+/// Copies a whole parcel to its place.
 fn take(parcels: Parcels<'_>, from: u32, bytes: usize, place: &Payload) -> Result<(), Error> {
     read_into(place, bytes, |into| {
         parcels.read(from, into);
     })
 }
 
-/// Reads `given` bytes with `read` into their place.
+/// Copies `given` bytes, which `read` reads, to their place.
 pub(super) fn read_into(
     place: &Payload,
     given: usize,
@@ -338,7 +340,8 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-/// Largest block that an allgather puts on a board in one round. Larger blocks go in several rounds, or as messages.
+/// Largest block, in bytes, that an allgather puts on a board in one round. Larger blocks go in several rounds, or as
+/// messages.
 pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
@@ -346,7 +349,7 @@ pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     }
 }
 
-/// A parcel with blocks for all ranks, if it has `most` bytes at most.
+/// A parcel with `blocks` for all ranks; `None`: it would have more than `most` bytes.
 fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
     let lengths = blocks.iter().map(Payload::bytes);
     let lengths = lengths.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -366,7 +369,8 @@ pub(super) fn scatter_limit(shape: &CollectiveTuning) -> usize {
     bcast_queue::limit(shape, SCATTER_BYTES, scatter_choice(shape)).min(SCATTER_BYTES)
 }
 
-/// Largest block that a rank puts on a board to be gathered: as [`gather_most`], besides the length.
+/// Largest block, in bytes, that a rank puts on a board to be gathered, as in [`gather_most`]; but the rank's own cache
+/// lines must also hold the length.
 pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
@@ -374,7 +378,7 @@ pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Bytes of each rank's place for a gather of different lengths. Where ranks share cores only long blocks are there.
+/// Bytes of each rank's place for a gather of different lengths. If ranks share cores, only long blocks are there.
 pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat {
         true => Seat::place_bytes(ranks),
@@ -382,7 +386,7 @@ pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     }
 }
 
-/// Most bytes that a rank puts on a board for all others together; more are faster as messages.
+/// Most bytes that a rank puts on a board for all other ranks together. Messages are faster for more bytes.
 pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::TABLED_BYTES,
@@ -390,7 +394,8 @@ pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Most bytes that are scattered over a queue: copied twice, as messages are, but sequentially.
+/// Most bytes that are scattered over a queue. They are copied twice, as messages are, but the two copies do not
+/// overlap.
 const SCATTER_BYTES: usize = 4 << 10;
 
 /// Whether small blocks of an allgather go over a board.

@@ -6,7 +6,7 @@
 pub struct Basic {
     /// Bytes of data.
     pub size: u8,
-    /// Distance between items in bytes.
+    /// Distance between consecutive items, in bytes.
     pub extent: u8,
     /// Alignment in bytes.
     pub align: u8,
@@ -89,7 +89,7 @@ pub enum BasicItem {
     Packed,
 }
 
-/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes where that varies.
+/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes if the class has several sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScalarType {
     /// A signed integer.
@@ -98,13 +98,13 @@ pub enum ScalarType {
     Unsigned(u8),
     /// A floating-point number.
     Float(Float),
-    /// Two of them.
+    /// A complex number: two floating-point numbers.
     Complex(Float),
     /// A truth value.
     Logical(u8),
     /// `MPI_BYTE`.
     Byte,
-    /// A character; a signed integer in reductions.
+    /// A character. Reductions compute with it as with a signed integer.
     Char(u8),
 }
 
@@ -117,7 +117,7 @@ pub enum Float {
     Single,
     /// IEEE binary64.
     Double,
-    /// C's `long double`: the 80-bit format of x86 in 16 bytes, elsewhere IEEE binary128.
+    /// C's `long double`: on x86 the 80-bit format in 16 bytes, on other processors IEEE binary128.
     Long,
     /// IEEE binary128.
     Quad,
@@ -151,7 +151,7 @@ impl ScalarType {
         }
     }
 
-    /// Its alignment in C.
+    /// Alignment of the number in C, in bytes.
     #[must_use]
     pub const fn align(self) -> u8 {
         match self {

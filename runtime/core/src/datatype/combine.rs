@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes of several blocks: the indexed ones, structures, subarrays, and those that only change the bounds.
+//! Datatypes of several blocks: indexed datatypes, structures, subarrays, and datatypes that only change the bounds.
 
 use super::layout::{append, fold, repeat};
 use super::{Datatype, TypeSignature};
@@ -9,7 +9,7 @@ use super::{Datatype, TypeSignature};
 pub struct TypeBlock<'a> {
     /// Number of items.
     pub count: u64,
-    /// Displacement of the first, in bytes.
+    /// Displacement of the first item, in bytes.
     pub at: i64,
     /// Datatype of the items.
     pub of: &'a Datatype,
@@ -18,31 +18,31 @@ pub struct TypeBlock<'a> {
 /// One dimension of an array and of a part of it (MPI 5.0 section 5.1.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Dimension {
-    /// Items in the whole.
+    /// Number of items in the whole array.
     pub size: u64,
-    /// Items in the part.
+    /// Number of items in the part.
     pub part: u64,
-    /// Start of the part.
+    /// Index of the first item of the part.
     pub start: u64,
 }
 
 /// One dimension of a distributed array, and a process in it (MPI 5.0 section 5.1.4).
 #[derive(Clone, Copy, Debug)]
 pub struct DarrayDimension {
-    /// Items in the whole.
+    /// Number of items in the whole array.
     pub size: u64,
     /// The distribution.
     pub spread: Spread,
-    /// Processes along this dimension.
+    /// Number of processes along this dimension.
     pub processes: u64,
-    /// Index of the process.
+    /// Index of the process along this dimension.
     pub process: u64,
 }
 
 /// The distribution of one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Not distributed: each process has the whole.
+    /// Not distributed: each process has all items.
     None,
     /// One block of this length for each process.
     Block(u64),
@@ -50,12 +50,12 @@ pub enum Spread {
     Cyclic(u64),
 }
 
-/// Lower and upper bound.
+/// Lower and upper bound, in bytes.
 #[derive(Clone, Copy)]
 struct ExtentBounds(i64, i64);
 
 impl Datatype {
-    /// Blocks in sequence (`MPI_Type_indexed` and its variants, `MPI_Type_create_struct`); `None` if the result is too
+    /// Blocks in sequence (`MPI_Type_indexed` and its variants, `MPI_Type_create_struct`). `None`: the result is too
     /// large to describe.
     pub fn blocks<'a>(blocks: impl Iterator<Item = TypeBlock<'a>>) -> Option<Self> {
         let (mut marked, mut plain, mut data): (
@@ -110,7 +110,8 @@ impl Datatype {
         .padded()
     }
 
-    /// A part of an array, with the extent of the whole; dimensions from the slowest to the fastest.
+    /// A part of an array, with the extent of the whole array. `dimensions` are in the order from the slowest to the
+    /// fastest.
     #[must_use]
     pub fn subarray(&self, dimensions: &[Dimension]) -> Option<Self> {
         let mut made = self.clone();
@@ -129,7 +130,8 @@ impl Datatype {
         .resized(0, stride)
     }
 
-    /// One process's share of an array, with the extent of the whole; dimensions from the slowest to the fastest.
+    /// The share that one process has of an array, with the extent of the whole array. `dimensions` are in the order
+    /// from the slowest to the fastest.
     #[must_use]
     pub fn share(&self, dimensions: &[DarrayDimension]) -> Option<Self> {
         let mut made = self.clone();
@@ -155,7 +157,7 @@ impl Datatype {
 }
 
 impl DarrayDimension {
-    /// The items of this share, in a dimension whose items have the extent of `item`.
+    /// The items of this share in one dimension. `item`: the datatype of the items of the dimension.
     fn of(&self, item: &Datatype) -> Option<Datatype> {
         let (length, turns) = match self.spread {
             Spread::None => return item.contiguous(self.size),
@@ -165,7 +167,7 @@ impl DarrayDimension {
         let start = self.process.checked_mul(length)?;
         let round = self.processes.checked_mul(length)?;
         let behind = self.size.saturating_sub(start);
-        // Whole blocks of this process, and the rest of one at the end.
+        // Number of whole blocks of this process, and the number of items of a last block that is not whole.
         let whole = ((behind + (round - length)) / round).min(turns);
         let rest = (behind - (whole * round).min(behind)).min(length);
         let rest = if whole < turns { rest } else { 0 };
@@ -189,7 +191,7 @@ impl DarrayDimension {
     }
 }
 
-/// Adds `count` items of a datatype: they are merged with those of the previous block if that has the same datatype.
+/// Adds `count` items of a datatype. If the previous block has the same datatype, the two are merged.
 fn more_items<'a>(
     items: &mut Vec<(u64, &'a Datatype)>,
     count: u64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The external32 representation (MPI 5.0 section 14.5.2): big-endian, byte-aligned, the same on every machine.
+//! The external32 representation (MPI 5.0 section 14.5.2): big-endian, byte-aligned, and equal on every machine.
 
 use super::basic::{Float, ScalarType};
 use super::signature::TypeSignature;
 
 impl TypeSignature {
-    /// The dense bytes of `count` items in external32, for the whole elements in `native`.
+    /// Converts `count` items to external32. `native`: their dense bytes; a part of an element at the end is left out.
     #[must_use]
     pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
         let mut from = native;
@@ -23,7 +23,8 @@ impl TypeSignature {
         to
     }
 
-    /// The dense bytes of `count` items from external32, for the whole elements in `external`.
+    /// Converts `count` items from external32 to dense native bytes. A part of an element at the end of `external` is
+    /// left out.
     #[must_use]
     pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
         let mut from = external;
@@ -42,7 +43,8 @@ impl TypeSignature {
     }
 }
 
-/// The conversion of an element to external32: the parts of a complex number one after the other.
+/// The conversion of an element to and from external32. The parts of a complex number are converted one after the
+/// other.
 struct ElementConversion {
     native: usize,
     external: usize,
@@ -50,14 +52,14 @@ struct ElementConversion {
     kind: ConversionKind,
 }
 
-/// The conversion besides reversing the bytes.
+/// What the conversion does besides reversing the order of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConversionKind {
-    /// An integer or a float of the same format: bytes in the other order.
+    /// Nothing: an integer or a float of the same format.
     Plain,
-    /// A signed integer, which is sign-extended.
+    /// Extends the sign of a signed integer.
     Signed,
-    /// The 80-bit float of x86, which is a binary128 in external32.
+    /// Converts the 80-bit float of x86, which is a binary128 in external32.
     X87,
 }
 
@@ -123,7 +125,7 @@ fn read_native(part: &[u8], kind: ConversionKind) -> u128 {
     u128::from_le_bytes(value)
 }
 
-/// The byte that extends a number before its most significant byte.
+/// The byte by which a number is extended before its most significant byte.
 fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     match highest {
         Some(byte) if kind == ConversionKind::Signed && byte & 0x80 != 0 => 0xff,
@@ -131,12 +133,12 @@ fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     }
 }
 
-/// The value as a binary128, whose leading bit is implied. The 80-bit format has 1 sign bit, 15 bits of exponent, 1
-/// before and 63 after the binary point.
+/// Converts an 80-bit float to a binary128, whose leading bit is implied. The 80-bit format has 1 sign bit, 15 bits of
+/// exponent, and a significand with 1 bit before and 63 bits after the binary point.
 fn quad_of_x87(value: u128) -> u128 {
     let (head, leading) = ((value >> 64) & 0xffff, (value >> 63) & 1);
     let fraction = value & LOW_63;
-    // A leading bit with the exponent of the smallest numbers means the next exponent.
+    // If the leading bit is set and the exponent is 0, the number has exponent 1.
     let head = if head & 0x7fff == 0 {
         head | leading
     } else {
@@ -145,7 +147,7 @@ fn quad_of_x87(value: u128) -> u128 {
     head << 112 | fraction << QUAD_MORE_BITS
 }
 
-/// The nearest 80-bit float, ties to even.
+/// Converts a binary128 to the nearest 80-bit float; ties go to even.
 fn x87_of_quad(value: u128) -> u128 {
     let (head, fraction) = (value >> 112, value & ((1 << 112) - 1));
     let exponent = head & 0x7fff;
@@ -154,7 +156,7 @@ fn x87_of_quad(value: u128) -> u128 {
         fraction & ((1 << QUAD_MORE_BITS) - 1),
     );
     if exponent == 0x7fff {
-        // A NaN stays one.
+        // A NaN remains a NaN.
         let quiet = u128::from(fraction != 0) << 62;
         return head << 64 | 1 << 63 | kept | quiet;
     }
@@ -165,7 +167,7 @@ fn x87_of_quad(value: u128) -> u128 {
     head << 64 | u128::from(head & 0x7fff != 0) << 63 | kept
 }
 
-/// Bits of the fraction that a binary128 has in addition.
+/// Number of fraction bits that a binary128 has in addition to those of an 80-bit float.
 const QUAD_MORE_BITS: u32 = 112 - 63;
 const LOW_63: u128 = (1 << 63) - 1;
 const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_big_endian_and_long_ones_are_cut_and_extended() {
+    fn external32_is_big_endian_with_4_byte_longs() {
         let (short, long) = (
             basic(ScalarType::Signed(2), 2),
             basic(ScalarType::Signed(8), 4),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn complex_numbers_keep_the_order_of_their_parts() {
+    fn external32_keeps_the_order_of_complex_parts() {
         let complex = basic(ScalarType::Complex(Float::Single), 8);
         let native: Vec<u8> = [1.5f32, -2.0]
             .iter()
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn the_80_bit_format_becomes_a_quad_and_comes_back() {
-        // 1.0, -2.5, the smallest normal and denormal, infinity, a NaN.
+    fn external32_converts_x87_to_quad_and_back() {
+        // Values: 1.0, -2.5, the smallest normal number, the smallest denormal number, infinity.
         let known: [(u128, u128); 5] = [
             (0x3fff_8000_0000_0000_0000, 0x3fff << 112),
             (0xc000_a000_0000_0000_0000, 0xc000_4000 << 96),
@@ -234,7 +236,7 @@ mod tests {
         }
         let nan = x87_of_quad(0x7fff << 112 | 1);
         assert_eq!(nan >> 62, 0x7fff << 2 | 3);
-        // Ties to even, and a carry into the exponent.
+        // Two ties to even, and a carry into the exponent.
         assert_eq!(
             x87_of_quad(0x3fff << 112 | 1 << 48),
             0x3fff_8000_0000_0000_0000

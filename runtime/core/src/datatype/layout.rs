@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The locations of an item's bytes: a tree as small as the constructors that made it. Adjacent parts are merged, and
-//! equal parts at equal distances are stored once.
+//! The locations of an item's bytes: a tree no larger than the constructors that made it. Adjacent parts are merged,
+//! and equal parts at equal distances are stored once.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use std::sync::Arc;
 pub enum TypeLayout {
     /// Bytes without a gap.
     Dense {
-        /// Displacement of the first.
+        /// Displacement of the first byte.
         offset: i64,
         /// Number of bytes.
         bytes: u64,
     },
     /// Equal parts at equal distances.
     Repeat {
-        /// Displacement of the first.
+        /// Displacement of the first repetition.
         offset: i64,
         /// Number of repetitions.
         count: u64,
-        /// Distance between repetitions.
+        /// Distance between repetitions, in bytes.
         stride: i64,
         /// Bytes of data in one repetition.
         each: u64,
@@ -31,11 +31,11 @@ pub enum TypeLayout {
     Sequence(Arc<LayoutSequence>),
 }
 
-/// The layouts of a sequence; each is found by its offset in the dense bytes.
+/// The layouts of a sequence. A part is found by its offset in the dense bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LayoutSequence {
     list: Box<[TypeLayout]>,
-    /// End of each part in the dense bytes.
+    /// The end of each part, as an offset in the dense bytes.
     ends: Box<[u64]>,
 }
 
@@ -57,7 +57,8 @@ impl LayoutSequence {
         &self.list
     }
 
-    /// The parts from the one that contains byte `skip` of the dense bytes on, and the offset of that byte in it.
+    /// The parts from the one that contains byte `skip` of the dense bytes on, and the offset of that byte in the first
+    /// of these parts.
     #[must_use]
     pub fn from(&self, skip: u64) -> (&[TypeLayout], u64) {
         if skip == 0 {
@@ -76,7 +77,7 @@ impl TypeLayout {
         bytes: 0,
     };
 
-    /// Bytes of data.
+    /// Number of bytes of data.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -86,7 +87,7 @@ impl TypeLayout {
         }
     }
 
-    /// The same at another displacement; `None` on overflow.
+    /// This layout at a displacement larger by `by`; `None` on overflow.
     pub(super) fn moved(self, by: i64) -> Option<Self> {
         if by == 0 {
             return Some(self);
@@ -119,7 +120,7 @@ impl TypeLayout {
         })
     }
 
-    /// The distance to `next`, if that is equal otherwise.
+    /// The distance to `next`; `None`: the two layouts differ otherwise.
     fn distance_to(&self, next: &Self) -> Option<i64> {
         match (self, next) {
             (
@@ -152,7 +153,7 @@ impl TypeLayout {
     }
 }
 
-/// `count` repetitions, in the simplest form. The caller has checked that the size does not overflow.
+/// `count` repetitions of `inner`, in the simplest form. The caller must have checked that the size does not overflow.
 pub(super) fn repeat(count: u64, stride: i64, inner: TypeLayout) -> TypeLayout {
     match inner {
         _ if count == 1 => inner,
@@ -186,7 +187,7 @@ pub(super) fn repeat(count: u64, stride: i64, inner: TypeLayout) -> TypeLayout {
     }
 }
 
-/// Appends a piece, merged with the last one if there is no gap between them.
+/// Appends a piece; merges it with the last piece if there is no gap between them.
 pub(super) fn append(joined: &mut Vec<TypeLayout>, piece: TypeLayout) {
     match (joined.last_mut(), &piece) {
         (
@@ -202,7 +203,7 @@ pub(super) fn append(joined: &mut Vec<TypeLayout>, piece: TypeLayout) {
     }
 }
 
-/// Joins pieces in sequence: adjacent ones merged, equal ones at equal distances as one `Repeat`.
+/// Joins pieces in sequence. Adjacent pieces are merged; equal pieces at equal distances become one `Repeat`.
 pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     let mut joined = Vec::new();
     for piece in pieces {
@@ -211,7 +212,7 @@ pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     fold(joined)
 }
 
-/// Folds appended pieces: equal ones at equal distances as one `Repeat`.
+/// Folds pieces that were appended: equal pieces at equal distances become one `Repeat`.
 pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     let mut joined = fold_runs(joined);
     match joined.len() {
@@ -221,7 +222,7 @@ pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     }
 }
 
-/// Folds runs of three or more equal pieces at equal distances, or the whole if it is one run.
+/// Folds runs of three or more equal pieces at equal distances; a run of two if there are no other pieces.
 fn fold_runs(pieces: Vec<TypeLayout>) -> Vec<TypeLayout> {
     let begins_run = |three: &[TypeLayout]| {
         let stride = three[0].distance_to(&three[1]);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_dense_bytes_finds_its_part() {
+    fn a_dense_offset_locates_its_part() {
         let TypeLayout::Sequence(parts) = join(vec![dense(0, 4), dense(10, 8), dense(30, 2)])
         else {
             panic!("three parts do not merge");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_of_repeats_become_one_where_the_strides_agree() {
+    fn nested_repeats_with_equal_strides_merge() {
         let column = repeat(4, 16, dense(0, 4));
         assert_eq!(repeat(3, 64, column.clone()), repeat(12, 16, dense(0, 4)));
         let apart = repeat(3, 80, column);
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_at_equal_distances_are_said_once() {
+    fn equidistant_sequences_fold_into_a_repeat() {
         let pair = join(vec![dense(0, 4), dense(8, 2)]);
         let at = |place: i64| pair.clone().moved(place).unwrap();
         let folded = join(vec![at(100), at(120), at(140), at(160)]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes as byte layouts (MPI 5.0 chapter 5): the extent of an item, the locations of its bytes, its elements.
+//! Datatypes as byte layouts (MPI 5.0 chapter 5): the extent of an item, the locations of its bytes, its basic
+//! elements.
 
 mod basic;
 mod combine;
@@ -19,23 +20,23 @@ pub use signature::{Elements, TypeSignature};
 pub struct Datatype {
     /// Bytes of data in one item.
     pub size: u64,
-    /// Lower bound.
+    /// Lower bound, in bytes.
     pub lb: i64,
-    /// Distance between items.
+    /// Extent: distance between consecutive items, in bytes.
     pub extent: i64,
-    /// First byte of data.
+    /// Displacement of the first byte of data.
     pub true_lb: i64,
-    /// From the first byte of data to the last.
+    /// Distance from the first byte of data to the end of the last.
     pub true_extent: i64,
-    /// The largest alignment of its elements.
+    /// The largest alignment of its elements, in bytes.
     pub align: u8,
     /// Nesting depth of its constructors, not counting those that only copy or change bounds.
     pub depth: u32,
-    /// The application set the bounds, and datatypes derived from it keep them (MPI 5.0 section 5.1.6).
+    /// Whether the application has set the bounds, which datatypes derived from this one keep (MPI 5.0 section 5.1.6).
     pub resized: bool,
     /// The locations of the bytes.
     pub layout: TypeLayout,
-    /// The types of the bytes, in the order of the type map.
+    /// The basic types of the bytes, in the order of the type map.
     pub signature: TypeSignature,
 }
 
@@ -90,8 +91,8 @@ impl Datatype {
         self.strided(count, 1, self.extent)
     }
 
-    /// `count` blocks of `block` items, `stride` bytes from one block's start to the next (`MPI_Type_vector` with the
-    /// stride in bytes); `None` if the result is too large to describe.
+    /// `count` blocks of `block` items, with `stride` bytes from the start of one block to that of the next
+    /// (`MPI_Type_vector` with the stride in bytes). `None`: the result is too large to describe.
     #[must_use]
     pub fn strided(&self, count: u64, block: u64, stride: i64) -> Option<Self> {
         let items = count.checked_mul(block)?;
@@ -129,8 +130,8 @@ impl Datatype {
         .padded()
     }
 
-    /// With an extent that keeps consecutive items aligned, unless the application has set the bounds (MPI 5.0 section
-    /// 5.1.6).
+    /// This datatype with an extent that keeps consecutive items aligned. If the application has set the bounds, the
+    /// extent is not changed (MPI 5.0 section 5.1.6).
     fn padded(self) -> Option<Self> {
         let align = i64::from(self.align);
         let rest = self.extent.rem_euclid(align);
@@ -147,7 +148,7 @@ impl Datatype {
         repeat(count, self.extent, self.layout.clone())
     }
 
-    /// The whole as one contiguous range `(displacement, bytes)`, if `count` items have no gap.
+    /// `count` items as one contiguous range `(displacement, bytes)`; `None`: they have gaps.
     #[must_use]
     pub fn dense(&self, count: u64) -> Option<(i64, u64)> {
         match self.layout {
@@ -161,7 +162,8 @@ impl Datatype {
         }
     }
 
-    /// Basic elements in `bytes` bytes of received data; `None` if they end inside an element (MPI 5.0 section 5.1.11).
+    /// Number of basic elements in `bytes` bytes of received data; `None`: the data end inside an element (MPI 5.0
+    /// section 5.1.11).
     #[must_use]
     pub fn elements(&self, bytes: u64) -> Option<u64> {
         if self.size == 0 {
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_type_too() {
+    fn an_empty_datatype_is_valid() {
         let none = int().strided(0, 5, 100).unwrap();
         assert_eq!(
             (none.size, none.dense(7), none.elements(0), none.elements(1)),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_side_by_side_are_one_and_equal_distances_a_repeat() {
+    fn adjacent_blocks_merge_and_equidistant_blocks_repeat() {
         let row = blocks(&[(2, 0), (3, 8), (1, 20)], &int());
         assert_eq!((row.extent, row.dense(2)), (24, Some((0, 48))));
         let far = blocks(&[(1, 8), (1, 24), (0, 1000), (1, 40)], &int());
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_bounds_hold_for_all_that_is_made_of_a_type() {
+    fn resized_bounds_apply_to_derived_datatypes() {
         let wide = int().resized(-3, 12).unwrap();
         let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let parts = [
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_an_array_has_the_extent_of_the_whole() {
+    fn a_subarray_has_the_extent_of_the_whole_array() {
         let dimension = |size, part, start| Dimension { size, part, start };
         let part = int()
             .subarray(&[dimension(4, 2, 1), dimension(6, 3, 2)])
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_are_refused() {
+    fn overflowing_datatype_sizes_are_rejected() {
         assert!(int().strided(u64::MAX, 2, 4).is_none());
         assert!(int().strided(1 << 40, 1, i64::MAX / 2).is_none());
     }

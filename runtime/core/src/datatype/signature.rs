@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Type signatures (MPI 5.0 section 5.1): the basic elements of an item in order, whatever their displacements.
+//! Type signatures (MPI 5.0 section 5.1): the basic elements of an item in order, whatever their displacements are.
 
 use std::sync::Arc;
 
 use super::basic::{Basic, BasicItem, ScalarType};
 
-/// A type signature: the basic elements of an item, as a tree as small as the constructors that made it.
+/// A type signature: the basic elements of an item, as a tree no larger than the constructors that made it.
 #[derive(Clone, Debug)]
 pub struct TypeSignature {
-    /// Bytes of all elements.
+    /// Number of bytes of all elements.
     pub bytes: u64,
-    /// Their bytes in the external32 representation (MPI 5.0 section 14.5.2).
+    /// Number of bytes of all elements in the external32 representation (MPI 5.0 section 14.5.2).
     pub external: u64,
     /// Number of elements.
     pub elements: u64,
-    /// Their types.
+    /// The types of the elements.
     pub shape: Elements,
 }
 
@@ -23,7 +23,7 @@ pub struct TypeSignature {
 pub enum Elements {
     /// One element.
     One(ScalarType),
-    /// A repeated signature.
+    /// A signature repeated this many times.
     Repeat(u64, Arc<TypeSignature>),
     /// Signatures in sequence.
     Sequence(Arc<[TypeSignature]>),
@@ -66,7 +66,7 @@ impl TypeSignature {
         }
     }
 
-    /// The same `times` times; `None` on overflow.
+    /// This signature repeated `times` times; `None` on overflow.
     #[must_use]
     pub fn repeat(&self, times: u64) -> Option<Self> {
         if times == 1 {
@@ -110,7 +110,7 @@ impl TypeSignature {
         })
     }
 
-    /// How many elements begin in the first `bytes` bytes, and how many bytes follow the last whole one.
+    /// The number of whole elements in the first `bytes` bytes, and the number of bytes after the last whole element.
     #[must_use]
     pub fn elements_in(&self, bytes: u64) -> (u64, u64) {
         if bytes >= self.bytes {
@@ -161,8 +161,8 @@ impl TypeSignature {
         }
     }
 
-    /// Calls `each` for every run of equal elements of `times` items, in order: their type, bytes of each in
-    /// external32, and their number.
+    /// Calls `each` for every run of equal elements in `times` items, in order: with their type, the bytes of each
+    /// element in external32, and their number.
     pub fn for_each_run(&self, times: u64, each: &mut dyn FnMut(ScalarType, u64, u64)) {
         match &self.shape {
             Elements::One(scalar) => each(*scalar, self.external, times),

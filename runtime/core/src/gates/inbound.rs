@@ -15,7 +15,7 @@ use crate::pump::Pump;
 #[derive(Debug)]
 pub(super) struct InboundClass {
     pub(super) name: GateName,
-    /// Number of requests that belong to it.
+    /// Number of persistent receives of the class.
     pub(super) members: u32,
     standing: InboundState,
     inlet: Option<Inlet>,
@@ -24,9 +24,9 @@ pub(super) struct InboundClass {
     /// Started receives without a message, in order. The first has the gate.
     queue: VecDeque<RequestId>,
     is_open: bool,
-    /// It is in the list of open classes.
+    /// Whether the class is in the list of open classes.
     is_listed: bool,
-    /// Starts since the class was bound last, and how many there must be before it is bound again.
+    /// Starts since the class was bound last; `wanted` is the number of starts before the next BIND.
     starts: u64,
     wanted: u64,
 }
@@ -34,12 +34,12 @@ pub(super) struct InboundClass {
 /// State of an inbound class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InboundState {
-    /// Its messages come in frames.
+    /// Its messages come only in frames.
     Unbound,
-    /// BIND was sent.
+    /// BIND was sent, and not answered yet.
     Requested,
     Bound,
-    /// It stays unbound.
+    /// The class will never be bound.
     GivenUp,
 }
 
@@ -73,7 +73,7 @@ impl InboundClass {
         self.wanted = (self.wanted * MORE_STARTS).min(MOST_STARTS);
     }
 
-    /// The number of bytes that came through the gate, if any did.
+    /// The number of bytes that came through the gate; `None`: none came yet.
     #[inline(always)]
     fn written(&self) -> Option<u64> {
         let inlet = self.inlet.as_ref().filter(|_| self.is_open)?;
@@ -84,7 +84,8 @@ impl InboundClass {
         self.written().is_some()
     }
 
-    /// The first receive has its message; its gate is no longer open.
+    /// Counts the message that the first receive has received, and removes that receive from the queue. Its gate is no
+    /// longer open.
     fn pass(&mut self) -> Option<RequestId> {
         self.number += 1;
         self.is_open = false;
@@ -92,7 +93,7 @@ impl InboundClass {
     }
 }
 
-/// A receive whose gate the sender had claimed when the class ended.
+/// A receive whose gate the sender had already claimed when the receiver closed the gate.
 #[derive(Debug)]
 pub(super) struct ClaimedReceive {
     inlet: Inlet,
@@ -132,7 +133,7 @@ impl MessageGates {
         }
     }
 
-    /// Ensures that the receive has memory that the sender can write to.
+    /// Ensures that the receive has memory that the sender can write to. `false`: it has no such memory.
     fn give_place(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
         let Some(member) = self.members.get_mut(request.index()) else {
             return false;
@@ -164,7 +165,7 @@ impl MessageGates {
         pump.drain_outbox(name.peer());
     }
 
-    /// The sender counts from here on: its next message has number 0.
+    /// Takes in a BOUND. The sender counts from that frame on: its next message has number 0.
     pub(super) fn take_bound(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.named_into(name, inlet) else {
             return;
@@ -192,14 +193,14 @@ impl MessageGates {
         self.open_next(pump, class);
     }
 
-    /// The sender has left the class, or will not bind it.
+    /// Takes in a LEFT: the sender has left the class, or will not bind it.
     pub(super) fn take_left(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         if let Some(class) = self.named_into(name, inlet) {
             self.unbind(pump, class, false);
         }
     }
 
-    /// The class of this name, if its inlet has this name.
+    /// The class with this name, if `inlet` is the name of its present inlet.
     fn named_into(&self, name: GateName, inlet: InletName) -> Option<u32> {
         let class = *self.into_names.get(&name)?;
         let own = self.into[class as usize].inlet.as_ref()?;
@@ -224,7 +225,7 @@ impl MessageGates {
         }
     }
 
-    /// Completes the receive whose gate was passed. `false`: none was.
+    /// Completes the receive whose gate was passed. `false`: no gate was passed.
     #[inline]
     fn settle(&mut self, pump: &mut Pump, class: u32) -> bool {
         let into = &mut self.into[class as usize];
@@ -237,7 +238,7 @@ impl MessageGates {
         true
     }
 
-    /// Completes all receives whose gates were passed, and opens the next ones.
+    /// Completes all receives whose gates were passed, and opens the next gates. `true`: a receive was completed.
     pub(super) fn settle_open(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -257,7 +258,8 @@ impl MessageGates {
         moved
     }
 
-    /// Completes receives claimed when their class ended, whose data have arrived now.
+    /// Completes the receives whose gates were claimed when they were closed, and whose data have arrived now. `true`:
+    /// a receive was completed.
     pub(super) fn settle_moving(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -274,22 +276,22 @@ impl MessageGates {
         moved
     }
 
-    /// Counts a message that has arrived in a frame, after all that came through gates. Returns its class, if that is
-    /// bound.
+    /// Counts a message that has arrived in a frame, after all messages that came through gates. Returns the class of
+    /// the message, if the class is bound.
     pub(crate) fn count_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
         let class = *self.into_names.get(&GateName::of(arrived))?;
         if !self.into[class as usize].is_bound() {
             return None;
         }
         if self.settle(pump, class) {
-            // Its sender has had no gate to pass since.
+            // The sender has had no open gate since, so there is nothing to close.
             return Some(class);
         }
         self.close(pump, class);
         Some(class)
     }
 
-    /// The engine has matched the message, or keeps it.
+    /// To be called when the engine has matched the counted message, or keeps it. Opens the next gate.
     pub(crate) fn after_message(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         if !into.is_bound() {
@@ -314,7 +316,8 @@ impl MessageGates {
         if inlet.revoke(into.number) {
             return;
         }
-        // Claimed: the message is being written. Its inlet stays as it is until that is over, so the class gets none.
+        // The gate is claimed: the message is being written. The inlet must stay as it is until the message is
+        // complete, so the class gives up the inlet.
         let number = into.number;
         let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
             return;
@@ -329,7 +332,8 @@ impl MessageGates {
         });
     }
 
-    /// Ends a class. Its receives stay posted, except those whose message has arrived or is being copied.
+    /// Ends the binding of a class. Its receives stay posted, except those whose message has arrived or is being
+    /// copied. `notify`: whether to send UNBIND to the sender.
     pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
@@ -358,14 +362,15 @@ impl MessageGates {
         }
     }
 
-    /// Ends a class that has no requests any more: it may be bound again as soon as any other.
+    /// Ends the binding of a class without requests. Unlike [`unbind`](Self::unbind), this does not raise the number of
+    /// starts before the next BIND.
     pub(super) fn end_into(&mut self, pump: &mut Pump, class: u32) {
         let wanted = self.into[class as usize].wanted;
         self.unbind(pump, class, true);
         self.into[class as usize].wanted = wanted;
     }
 
-    /// Makes a receive an ordinary one: ends its class, if it waits at a gate.
+    /// Makes a receive an ordinary one. If the receive waits for a message of a bound class, this ends the binding.
     pub(super) fn withdraw_receive(&mut self, pump: &mut Pump, request: RequestId) {
         let Some(class) = self.class_of(request) else {
             return;
@@ -376,6 +381,6 @@ impl MessageGates {
     }
 }
 
-/// Factor by which the number of starts before the next BIND grows each time a class ends.
+/// Factor by which the number of starts before the next BIND grows each time a binding ends.
 const MORE_STARTS: u64 = 4;
 const MOST_STARTS: u64 = 1 << 30;

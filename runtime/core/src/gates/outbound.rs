@@ -16,19 +16,19 @@ use crate::user_buf;
 #[derive(Debug)]
 pub(super) struct OutboundClass {
     pub(super) name: GateName,
-    /// Number of requests that belong to it.
+    /// Number of persistent sends of the class.
     pub(super) members: u32,
-    /// Its outlet while it is bound.
+    /// The outlet and the name of its inlet, while the class is bound.
     outlet: Option<(Outlet, InletName)>,
     /// The number of the next message.
     number: u64,
-    /// Started persistent sends that wait, in order.
+    /// Started persistent sends that wait for a gate, in the order of their starts.
     waiting: VecDeque<RequestId>,
-    /// Persistent sends started since the class was bound last.
+    /// Number of persistent sends that were started while the class was not bound.
     starts: u32,
-    /// Messages that were not persistent sends, since it was bound.
+    /// Number of messages since the class was bound that were not from persistent sends.
     others: u32,
-    /// Consecutive gates that were not open when they were needed.
+    /// Number of consecutive gates that were not open when they were needed.
     misses: u32,
 }
 
@@ -62,7 +62,7 @@ impl OutboundClass {
 }
 
 impl MessageGates {
-    /// The class of this name, if it is bound.
+    /// The class with this name; `None`: no class with this name is bound.
     pub(super) fn bound_out(&self, name: GateName) -> Option<u32> {
         let class = *self.out_names.get(&name)?;
         let out = &self.out[class as usize];
@@ -103,7 +103,7 @@ impl MessageGates {
         true
     }
 
-    /// Puts the message through the gate of the next number, if that opens soon.
+    /// Puts a message through the gate with the next number, if that gate opens within a short time.
     #[inline]
     fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
@@ -139,7 +139,7 @@ impl MessageGates {
         passage
     }
 
-    /// Continues sends that wait.
+    /// Continues sends that wait for a gate. `true`: a send was completed, or was queued in frames.
     pub(super) fn send_waiting(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -172,7 +172,7 @@ impl MessageGates {
         moved
     }
 
-    /// Sends a message that has waited in frames.
+    /// Sends a message in frames after it has waited for a gate.
     fn send_in_frames(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
         self.out[class as usize].skip();
         let (key, early) = pump.key_of(request);
@@ -180,8 +180,8 @@ impl MessageGates {
         pump.lend(request, key);
     }
 
-    /// Sends all messages that wait for the same receiver in the same context in frames, in the order of the starts: a
-    /// receive with any tag may match them, and must not find one that was sent later first.
+    /// Sends all waiting messages to the same receiver in the same context in frames, in the order of their starts. A
+    /// receive with any tag may match these messages, and must find the message that was started first.
     #[inline]
     fn flush(&mut self, pump: &mut Pump, name: GateName) {
         if !self.waiting.is_empty() {
@@ -209,7 +209,8 @@ impl MessageGates {
         }
     }
 
-    /// To be called before a send outside the class: it takes a number if it is a message of a class.
+    /// To be called before a send that is not a persistent send of a class. If its message belongs to a bound class,
+    /// the message takes a number.
     #[cold]
     #[inline(never)]
     pub(crate) fn before_send(&mut self, pump: &mut Pump, target: SendTarget) {
@@ -244,7 +245,7 @@ impl MessageGates {
         let Some((class, outlet)) = found else {
             return send_frame(pump, LEFT, name, inlet);
         };
-        // An UNBIND for the old one has not arrived yet.
+        // Ends the previous binding, if the UNBIND for it has not arrived yet.
         self.leave(pump, class, false);
         let out = &mut self.out[class as usize];
         out.outlet = Some((outlet, inlet));
@@ -269,7 +270,8 @@ impl MessageGates {
         }
     }
 
-    /// Ends a class: messages that wait are sent in frames, and so are all that follow.
+    /// Ends the binding of a class: waiting messages and all later ones are sent in frames. `notify`: whether to send
+    /// LEFT to the receiver.
     pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         if self.out[class as usize].outlet.is_none() {
             return;
@@ -288,17 +290,17 @@ impl MessageGates {
     }
 }
 
-/// Whether a receiver keeps such a message if it is unexpected, so that it need not wait.
+/// Whether the receiver keeps the message of a send if it is unexpected, so that the message need not wait for a gate.
 fn is_kept(pump: &Pump, request: RequestId) -> bool {
     pump.limits
         .is_eager(pump.engine.arena().fields(request).bytes)
 }
 
-/// Persistent sends of a class before a BIND is accepted.
+/// Number of persistent sends of a class that must precede an accepted BIND.
 const LEAST_STARTS: u32 = 3;
-/// Polls of a gate before a message that need not wait for it is sent in a frame: some 100 ns.
+/// Number of polls of a gate before a message that need not wait for the gate is sent in a frame: some 100 ns.
 const SHORT_POLLS: u32 = 50;
-/// Consecutive closed gates from which on a gate is polled once.
+/// Number of consecutive closed gates from which on each gate is polled only once.
 const MAX_MISSES: u32 = 8;
-/// Messages of a class that were not persistent sends; after one more, the sender leaves the class.
+/// Limit of the messages of a class that were not from persistent sends; the sender leaves the class at the next one.
 const MAX_OTHERS: u32 = 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ranks of a node in one thread, whose turns the seed determines: persistent and ordinary sends and receives,
-//! wildcards, probes, cancels and freed requests of the same classes. The expected message of each receive follows
-//! from the order of sends and posts.
+//! Two ranks of a node in one thread, whose turns the seed determines. They use persistent and ordinary sends and
+//! receives, wildcards, probes, cancels and freed requests of the same classes. The expected message of each receive
+//! follows from the order of sends and posts.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -50,10 +50,10 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
     Universe::new(fabric.unwrap(), Peer(me), RANKS, &values)
 }
 
-/// A message: its tag and its number among all.
+/// A message: its tag, and its number among all messages.
 type Message = (usize, u32);
 
-/// A persistent request with its buffer, and the message of its present start.
+/// A persistent request with its buffer, and the index of the message or post of its present start.
 struct Own {
     request: RequestId,
     bytes: UserMemory,
@@ -63,7 +63,7 @@ struct Own {
 struct Post {
     /// `None`: any tag.
     tag: Option<usize>,
-    /// The message received: `Err` before that, and if it was cancelled.
+    /// The message received; `None` before that, and if the receive was cancelled.
     got: Option<Message>,
     is_cancelled: bool,
 }
@@ -78,7 +78,7 @@ struct Other {
 struct World {
     random: Random,
     all: Vec<Universe>,
-    /// Sender and receiver; they may be the same.
+    /// Sender and receiver; may be equal.
     from: usize,
     to: usize,
     sends: Vec<Vec<Own>>,
@@ -87,7 +87,7 @@ struct World {
     other_receives: Vec<Other>,
     sent: Vec<Message>,
     posts: Vec<Post>,
-    /// Percentage of steps that are out of the ordinary.
+    /// Percentage of choices that leave the pattern: ordinary operations, cancels and replaced requests.
     wild: usize,
     was_bound: bool,
 }
@@ -275,7 +275,7 @@ impl World {
             if own.started.is_some() && from.messages.is_complete(own.request) {
                 from.collect(own.request);
                 own.started = None;
-                // The buffer belongs to the program again.
+                // The program may use the buffer again.
                 own.bytes.as_mut_slice().fill(0xDD);
             }
         }
@@ -310,7 +310,7 @@ impl World {
         self.posts.iter().filter(|post| !post.is_cancelled).count()
     }
 
-    /// Completes everything that was started: each operation left over gets its counterpart.
+    /// Completes everything that was started: each operation without a counterpart gets one.
     fn end(&mut self) {
         for _ in 0..3 {
             self.rest();
@@ -432,7 +432,7 @@ fn run(seed: u64, steps: usize) -> bool {
     assert_eq!(
         got.iter().flatten().count(),
         world.sent.len(),
-        "seed {seed}: messages that nobody got"
+        "seed {seed}: messages that were not received"
     );
     for own in world.sends.iter().chain(&world.receives).flatten() {
         assert!(own.started.is_none(), "seed {seed}: it has not ended");
@@ -448,7 +448,7 @@ fn run(seed: u64, steps: usize) -> bool {
 }
 
 #[test]
-fn s3_9_whatever_comes_between_receives_get_what_the_order_says() {
+fn s3_9_receives_match_in_order_between_persistent_operations() {
     let seeds = match std::env::var("RMPI_TEST_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => (0..60).collect::<Vec<u64>>(),
@@ -457,7 +457,7 @@ fn s3_9_whatever_comes_between_receives_get_what_the_order_says() {
     assert!(seeds.len() == 1 || bound > seeds.len() / 2, "{bound} bound");
 }
 
-/// Rounds without interference; then every class is bound.
+/// Rounds without interference, after which every class is bound.
 fn rounds(world: &mut World, count: usize) {
     world.wild = 0;
     for _ in 0..count {
@@ -473,7 +473,7 @@ fn rounds(world: &mut World, count: usize) {
 }
 
 #[test]
-fn frames_that_make_no_sense_change_nothing() {
+fn invalid_gate_frames_change_nothing() {
     let mut world = World::new(1);
     rounds(&mut world, 20);
     let bound = |world: &World| {
@@ -489,7 +489,7 @@ fn frames_that_make_no_sense_change_nothing() {
     for kind in [super::BIND, super::BOUND, super::UNBIND, super::LEFT] {
         for tag in [0, 2, 7, -1] {
             for words in [&[0u64, 0][..], &[u64::MAX, 1], &[4096, 1 << 40], &[1]] {
-                // A new BIND of a bound class is allowed: it ends the old one.
+                // A second BIND of a bound class is allowed: it ends the previous binding.
                 let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(ContextId(9), tag)
@@ -524,7 +524,7 @@ fn frames_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
+fn freeing_a_bound_class_reopens_the_fast_paths() {
     let mut world = World::new(1);
     rounds(&mut world, 20);
     assert!(!world.all[world.from].messages.pump.engine.is_all_clear());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects which launcher has started this process, by its environment variables.
+//! Detects from the environment variables which launcher has started this process.
 //!
-//! The order of precedence: an open PMI socket, PMIx, a PMI port. Programs that start launchers inherit variables, but
-//! not an open descriptor.
+//! The order of precedence is: an open PMI socket, PMIx, a PMI port. A launcher that was started inside another job
+//! passes on that job's variables, but not its open descriptor.
 
 use std::os::fd::OwnedFd;
 
@@ -16,7 +16,7 @@ pub(crate) enum PmiSetting {
     One,
     Two,
     Pmix,
-    /// The process is a singleton.
+    /// The process is a singleton, whatever the values of the variables are.
     Disabled,
 }
 
@@ -32,7 +32,7 @@ impl PmiSetting {
     }
 }
 
-/// The address of the process manager's server.
+/// How the process manager's server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PmiAddress {
     /// Over an inherited socket.
@@ -42,15 +42,15 @@ pub(crate) enum PmiAddress {
         rank: u32,
         size: u32,
     },
-    /// A host and port on which it listens.
+    /// Over TCP at the host and port on which the server listens.
     Port { port: String, id: u32 },
     /// Through the PMIx library.
     Pmix,
-    /// There is none.
+    /// The process has no server.
     None,
 }
 
-/// The process's inherited state.
+/// What a process has inherited: environment and descriptors.
 pub(crate) trait Inherited {
     /// A variable of the environment.
     fn text(&self, variable: &str) -> Option<String>;
@@ -62,10 +62,10 @@ impl PmiAddress {
     /// Detects the server.
     ///
     /// # Errors
-    /// When the process is one of several and cannot reach the others; the message has the remedy.
+    /// When the process is one of several and cannot reach the others; the error message states what to change.
     pub(crate) fn detect(setting: PmiSetting, environment: &impl Inherited) -> Result<Self, Error> {
-        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own
-        // child has another.
+        // A child process of a rank has inherited the rank's variables, but the rank's socket was closed in the child.
+        // A child process that a launcher has started has another socket.
         let is_child = environment
             .text(USED_VARIABLE)
             .is_some_and(|text| text == used(environment));
@@ -88,11 +88,11 @@ impl PmiAddress {
         match (found, setting) {
             (Some(found), _) => Ok(found),
             (None, PmiSetting::Auto) => match companions(environment) {
-                Some(words) => Err(Error::Boot(words)),
+                Some(description) => Err(Error::Boot(description)),
                 None => Ok(Self::None),
             },
             (None, _) => Err(Error::Boot(format!(
-                "RMPI_PMI asks for {}, and no launcher has told how it is reached",
+                "RMPI_PMI asks for {}, and no launcher has given its address",
                 match setting {
                     PmiSetting::One =>
                         "pmi1: neither PMI_FD, PMI_RANK and PMI_SIZE nor PMI_PORT and PMI_ID are set",
@@ -103,8 +103,8 @@ impl PmiAddress {
         }
     }
 
-    /// The same for display; `None` if there is none.
-    pub(crate) fn words(&self, environment: &impl Inherited) -> Option<String> {
+    /// Describes the server for display; `None`: there is no server.
+    pub(crate) fn description(&self, environment: &impl Inherited) -> Option<String> {
         let text = |name: &str| environment.text(name).unwrap_or_default();
         match self {
             Self::Socket {
@@ -131,7 +131,7 @@ impl PmiAddress {
         }
     }
 
-    /// Number of processes of the job, as far as it is known before the server is contacted.
+    /// Number of processes of the job; 1 if it is not known before the server is contacted.
     pub(crate) fn size(&self, environment: &impl Inherited) -> u32 {
         match self {
             Self::Socket { size, .. } => *size,
@@ -143,10 +143,10 @@ impl PmiAddress {
         }
     }
 
-    /// Connects to the server. `own` takes an inherited descriptor over.
+    /// Connects to the server; `None`: there is no server. `own` takes over an inherited descriptor.
     ///
     /// # Errors
-    /// When its reply is invalid.
+    /// When the connection fails, or the server's reply is invalid.
     pub(crate) fn begin(
         self,
         own: impl FnOnce(i32) -> Option<OwnedFd>,
@@ -169,8 +169,9 @@ impl PmiAddress {
                 rank,
                 size,
             } => {
-                let gone = || Error::Boot(format!("PMI_FD is {number}, which is no open socket"));
-                let stream = own(number).ok_or_else(gone)?;
+                let not_open =
+                    || Error::Boot(format!("PMI_FD is {number}, which is no open socket"));
+                let stream = own(number).ok_or_else(not_open)?;
                 let client = pmi::Client::begin(stream, version, rank, size).map_err(failed)?;
                 Ok(Some(PmiClient::Pmi(client)))
             }
@@ -178,7 +179,7 @@ impl PmiAddress {
     }
 }
 
-/// Identifies this process's place in its job: the values of all launchers' variables.
+/// Identifies this process's place in its job by the values of all launchers' variables.
 pub(crate) fn used(environment: &impl Inherited) -> String {
     const NAMES: [&str; 10] = [
         "PMI_FD",
@@ -196,7 +197,7 @@ pub(crate) fn used(environment: &impl Inherited) -> String {
     values.join(",")
 }
 
-/// The variable in which a rank stores [`used`] for its child processes.
+/// The variable in which a rank stores the result of [`used`] for its child processes.
 pub(crate) const USED_VARIABLE: &str = "RMPI_PMI_USED";
 
 fn number<T: std::str::FromStr>(environment: &impl Inherited, variable: &str) -> Option<T> {
@@ -230,7 +231,8 @@ fn port(environment: &impl Inherited) -> Option<PmiAddress> {
     Some(PmiAddress::Port { port, id })
 }
 
-/// Whether this process is one of several without a server: each would be a job of its own, rank 0 of 1.
+/// The error message for a process that is one of several without a server; without an error each process would be rank
+/// 0 of a job of its own. `None`: nothing shows other processes.
 fn companions(environment: &impl Inherited) -> Option<String> {
     let alone = "with RMPI_PMI=none each of them is a job of its own";
     let count = |name: &str| number::<u32>(environment, name).filter(|count| *count > 1);
@@ -243,7 +245,7 @@ fn companions(environment: &impl Inherited) -> Option<String> {
                 .unwrap_or_else(|| "(none)".to_owned()),
         ));
     }
-    // A batch script has them too, except for the number of its step's tasks.
+    // A batch script has these variables too, except for the number of tasks of its step.
     let has_step =
         environment.text("SLURM_PROCID").is_some() && environment.text("SLURM_STEP_ID").is_some();
     let count = count(STEP_TASKS).filter(|_| has_step)?;
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_open_comes_before_what_is_inherited() {
+    fn an_open_pmi_socket_has_precedence_over_inherited_pmix() {
         let both: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
             ("PMI_RANK", "2"),
@@ -322,48 +324,54 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_by_what_a_process_finds_others() {
-        let words = |setting, environment: &'static [(&'static str, &'static str)]| {
+    fn pmi_address_is_described_for_users() {
+        let description = |setting, environment: &'static [(&'static str, &'static str)]| {
             let environment = FakeEnvironment(environment);
             PmiAddress::detect(setting, &environment)
                 .unwrap()
-                .words(&environment)
+                .description(&environment)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         let one = "PMI-1 over descriptor 11, as rank 2 of 4";
-        assert_eq!(words(PmiSetting::Auto, srun).as_deref(), Some(one));
+        assert_eq!(description(PmiSetting::Auto, srun).as_deref(), Some(one));
         let two = one.replace("PMI-1", "PMI-2");
-        assert_eq!(words(PmiSetting::Two, srun), Some(two));
-        assert_eq!(words(PmiSetting::Disabled, srun), None);
+        assert_eq!(description(PmiSetting::Two, srun), Some(two));
+        assert_eq!(description(PmiSetting::Disabled, srun), None);
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         let at_port = "PMI-1 at vm:41907, as process 3";
-        assert_eq!(words(PmiSetting::Auto, port).as_deref(), Some(at_port));
+        assert_eq!(
+            description(PmiSetting::Auto, port).as_deref(),
+            Some(at_port)
+        );
         let pmix: &[(&str, &str)] = &[("PMIX_NAMESPACE", "slurm.pmix.9.0"), ("PMIX_RANK", "1")];
         let by_pmix = "PMIx, as rank 1 of slurm.pmix.9.0";
-        assert_eq!(words(PmiSetting::Auto, pmix).as_deref(), Some(by_pmix));
+        assert_eq!(
+            description(PmiSetting::Auto, pmix).as_deref(),
+            Some(by_pmix)
+        );
     }
 
     #[test]
-    fn one_of_several_that_cannot_find_the_others_says_what_to_do() {
-        let words = described(PmiSetting::Auto, SLURM);
+    fn missing_pmi_server_error_states_the_remedy() {
+        let description = described(PmiSetting::Auto, SLURM);
         assert!(
-            words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
-            "{words}"
+            description.contains("srun has started 4") && description.contains("--mpi=pmi2"),
+            "{description}"
         );
         assert_eq!(described(PmiSetting::Disabled, SLURM), "None");
-        // A batch script.
+        // The variables of a batch script.
         assert_eq!(described(PmiSetting::Auto, &SLURM[..1]), "None");
         let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         assert!(
             described(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket")
         );
-        for (setting, words) in [
+        for (setting, expected) in [
             (PmiSetting::One, "asks for pmi1"),
             (PmiSetting::Two, "asks for pmi2"),
             (PmiSetting::Pmix, "asks for pmix"),
         ] {
             assert!(
-                described(setting, &[]).contains(words),
+                described(setting, &[]).contains(expected),
                 "{}",
                 described(setting, &[])
             );
@@ -371,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_process_of_a_rank_is_alone_unless_a_launcher_has_started_it() {
+    fn a_child_process_of_a_rank_is_a_singleton_unless_launched() {
         let child: &[(&str, &str)] = &[
             ("PMI_FD", "12"),
             ("PMI_RANK", "2"),
@@ -381,7 +389,7 @@ mod tests {
         assert_eq!(described(PmiSetting::Auto, child), "None");
         assert_eq!(described(PmiSetting::Two, child), "None");
         assert_eq!(used(&FakeEnvironment(child)), "12,2,4,,,,,,,");
-        // The same numbers by coincidence, and another rank.
+        // The first case has the numbers of the rank by coincidence; the second is another rank.
         let started: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
             ("PMI_RANK", "2"),
@@ -398,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_the_job_is_known_before_the_server_is_asked() {
+    fn the_job_size_is_read_from_the_environment() {
         let environment = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
         assert_eq!(PmiAddress::Pmix.size(&environment), 5);
         assert_eq!(PmiAddress::Pmix.size(&FakeEnvironment(SLURM)), 4);

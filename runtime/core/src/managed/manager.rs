@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a launcher, over any of its protocols: the key-value store through which the processes of a job
-//! exchange data.
+//! The connection to a launcher's server, over any of its protocols. Processes of a job exchange data through the
+//! server's key-value store.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -40,7 +40,7 @@ impl PmiClient {
         }
     }
 
-    /// The launcher's name of the job: unique among the jobs that run on a host at a time.
+    /// The launcher's name of the job, unique among all jobs that run on a host at the same time.
     pub(crate) fn job(&self) -> String {
         match self {
             Self::Pmi(client) => client.job().to_owned(),
@@ -48,7 +48,7 @@ impl PmiClient {
         }
     }
 
-    /// Stores a value of this rank for the others.
+    /// Stores a value of this rank for the other ranks.
     pub(crate) fn put(&mut self, item: &str, value: &str) -> Result<(), Error> {
         let key = key(self.rank(), item);
         match self {
@@ -66,7 +66,7 @@ impl PmiClient {
         }
     }
 
-    /// Enters a fence of all ranks of the job.
+    /// Enters a fence (barrier) of all ranks of the job.
     pub(crate) fn begin_fence(&mut self) -> Result<(), Error> {
         match self {
             Self::Pmi(client) => client.begin_fence().map_err(failed),
@@ -74,7 +74,7 @@ impl PmiClient {
         }
     }
 
-    /// Whether all have entered it; never blocks.
+    /// Whether all ranks have entered the fence; never blocks.
     pub(crate) fn is_fence_over(&mut self) -> Result<bool, Error> {
         match self {
             Self::Pmi(client) => client.is_fence_over().map_err(failed),
@@ -82,8 +82,8 @@ impl PmiClient {
         }
     }
 
-    /// Waits until the server sends, or a rank connects at `listener`; for a short time if the server cannot wake this
-    /// process.
+    /// Waits until the server sends something or a rank connects to `listener`. If the server cannot wake this process,
+    /// the wait is short.
     pub(crate) fn rest(&self, listener: Option<BorrowedFd<'_>>) {
         let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
         sources.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)));
@@ -95,7 +95,7 @@ impl PmiClient {
             }
             Self::Pmix(_) => Some(POLL_INTERVAL),
         };
-        // Whatever the outcome: the caller polls again.
+        // The outcome does not matter, because the caller polls again.
         let _ = poll(&mut sources, patience.as_ref());
     }
 
@@ -125,7 +125,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Boot(error.to_string())
 }
 
-/// Time between two polls for the work of a library's thread.
+/// Time between two polls for a server that answers through a library's thread.
 const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000,

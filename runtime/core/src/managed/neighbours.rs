@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a node, which meet at an abstract socket name: one leads, the others are its guests.
+//! Connects the ranks of a node, which meet at an abstract socket name: one rank leads, the others are its guests.
 //!
-//! An abstract name (it begins with a zero byte) disappears with the process that bound it, and is visible in the
-//! network namespace only. A guest must be a process of the same user. It sends its hello message before any rank
-//! enters the fence of the server; so the leader has all guests when that fence is over.
+//! An abstract name (it begins with a zero byte) disappears with the process that bound it, and is visible only in the
+//! network namespace. A guest must be a process of the same user. A guest sends its hello message before it enters the
+//! fence of the server, so the leader has all guests when that fence is over.
 //!
-//! The connections stay open. The end of one means that the rank has exited; whether it had finalized MPI, it reported
-//! before.
+//! The connections stay open. The end of a connection means that the rank has exited. A rank that finalizes MPI reports
+//! that over its connection before it exits.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -35,7 +35,7 @@ pub(super) enum NodeEntry {
     Guest(NodeGuest),
 }
 
-/// The role of a rank on its node when the shared segment is handed out.
+/// The role of a rank on its node after the shared segment was handed out.
 #[derive(Debug)]
 pub(super) enum NodeRole {
     None,
@@ -43,34 +43,34 @@ pub(super) enum NodeRole {
     Guest(NodeGuest),
 }
 
-/// The rank that makes the segment.
+/// The rank that makes the segment, with its connections to the guests.
 #[derive(Debug)]
 pub(super) struct Leader {
     rank: u32,
-    /// The listening socket, until all guests have connected.
+    /// The listening socket; `None` after all guests have connected.
     listener: Option<OwnedFd>,
     guests: Vec<GuestSeat>,
     lost: VecDeque<(u32, String)>,
 }
 
-/// A guest, as seen by its leader.
+/// A guest, and the leader's connection to it.
 #[derive(Debug)]
 struct GuestSeat {
     rank: u32,
     socket: OwnedFd,
 }
 
-/// A rank that gets the segment from its leader.
+/// A rank that receives the segment from its leader.
 #[derive(Debug)]
 pub(super) struct NodeGuest {
     socket: OwnedFd,
-    /// The rank at the other end, once it is known.
+    /// The rank of the leader, once it is known.
     leader: Option<u32>,
     is_over: bool,
 }
 
 impl NodeRole {
-    /// The next rank that has exited without finalizing MPI.
+    /// The next rank that has exited without finalizing MPI; `None`: no further rank has.
     pub(super) fn next_lost(&mut self) -> Option<(u32, String)> {
         match self {
             Self::None => None,
@@ -82,22 +82,22 @@ impl NodeRole {
         }
     }
 
-    /// Reports that this process has finalized MPI: its exit is no failure.
+    /// Reports that this process has finalized MPI, so its exit will not be a failure.
     pub(super) fn part(&self, rank: u32) {
         match self {
             Self::None => {}
             Self::Leader(leader) => leader.broadcast(&ToRank::Finalized { rank }),
             Self::Guest(guest) => {
-                let words = ToDaemon::Finalized { rank }.encode();
-                // A leader that has exited needs no message.
-                let _ = rustix::net::send(&guest.socket, &words, SendFlags::NOSIGNAL);
+                let message = ToDaemon::Finalized { rank }.encode();
+                // If the leader has exited, it needs no message.
+                let _ = rustix::net::send(&guest.socket, &message, SendFlags::NOSIGNAL);
             }
         }
     }
 }
 
 impl NodeEntry {
-    /// Binds the name of a job on this node, or connects to it.
+    /// Binds the name of a job on this node, or connects to the process that has bound it.
     ///
     /// # Errors
     /// When no socket can be made, or another user has the name.
@@ -123,7 +123,7 @@ impl NodeEntry {
             let guest = socket(SocketFlags::empty())?;
             match rustix::net::connect(&guest, &address) {
                 Ok(()) => return NodeGuest::greet(guest, rank).map(Self::Guest),
-                // It does not listen yet; or it has exited meanwhile.
+                // The leader does not listen yet, or has exited meanwhile.
                 Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < CONNECT_TIMEOUT => {
                     sleep(Duration::from_millis(1));
                 }
@@ -135,7 +135,7 @@ impl NodeEntry {
     /// Accepts guests that have connected.
     ///
     /// # Errors
-    /// When a guest is not of this job.
+    /// When a rank connects twice, or its rank is not below the size of the job.
     pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
         match self {
             Self::Leader(leader) => leader.admit(size),
@@ -143,7 +143,7 @@ impl NodeEntry {
         }
     }
 
-    /// Readable when a guest connects.
+    /// The socket that becomes readable when a guest connects.
     pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Leader(leader) => leader.listener.as_ref().map(AsFd::as_fd),
@@ -165,7 +165,7 @@ impl Leader {
             if !is_own_user(&socket) {
                 continue;
             }
-            // It was sent before any rank waits for this process.
+            // The guest has sent its hello message before any rank waits for this process.
             let patience = Some(Duration::from_secs(10));
             let _ = set_socket_timeout(&socket, Timeout::Recv, patience);
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
@@ -189,12 +189,12 @@ impl Leader {
         Ok(())
     }
 
-    /// Closes the listening socket, when all have connected.
+    /// Closes the listening socket. To be called when all guests have connected.
     pub(super) fn close_listener(&mut self) {
         self.listener = None;
     }
 
-    /// CPUs that the ranks of this node may use, bit `c % 64` of word `c / 64` for CPU `c`.
+    /// CPUs that the ranks of this node may use: CPU `c` is bit `c % 64` of word `c / 64`.
     pub(super) fn cpus(&self) -> Vec<u64> {
         let guests = self.guests.iter();
         let guests = guests.filter_map(|seat| crate::boot::other_end(&seat.socket)?.1);
@@ -209,19 +209,19 @@ impl Leader {
         ranks
     }
 
-    /// Sends each guest what a daemon would, with the segment.
+    /// Sends each guest what a daemon would send, and the descriptor of the segment if there is one.
     ///
     /// # Errors
     /// When a send fails for another reason than the exit of a guest.
     pub(super) fn send_boot(
         &self,
-        words: impl Fn(u32) -> Boot,
+        boot_of: impl Fn(u32) -> Boot,
         segment: Option<&OwnedFd>,
     ) -> Result<(), Error> {
         let descriptors = segment.map(AsFd::as_fd);
         let descriptors = descriptors.as_slice();
         for seat in &self.guests {
-            let text = words(seat.rank).to_string();
+            let text = boot_of(seat.rank).to_string();
             let parts = [std::io::IoSlice::new(text.as_bytes())];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -232,13 +232,13 @@ impl Leader {
             match rustix::net::sendmsg(&seat.socket, &parts, &mut ancillary, flags) {
                 // The next check finds a guest that has exited.
                 Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-                Err(error) => return Err(failed("tell")(error)),
+                Err(error) => return Err(failed("send")(error)),
             }
         }
         Ok(())
     }
 
-    /// Checks for guests that have exited, and informs the others.
+    /// Looks for guests that have exited, and informs the other guests of failures.
     fn check_guests(&mut self) {
         let mut place = 0;
         while let Some(seat) = self.guests.get(place) {
@@ -250,8 +250,8 @@ impl Leader {
                     continue;
                 }
                 Ok((length, _)) if length > 0 => {
-                    let words = ToDaemon::decode(&bytes[..length]);
-                    matches!(words, Ok(ToDaemon::Finalized { .. }))
+                    let message = ToDaemon::decode(&bytes[..length]);
+                    matches!(message, Ok(ToDaemon::Finalized { .. }))
                 }
                 _ => false,
             };
@@ -267,12 +267,12 @@ impl Leader {
         }
     }
 
-    fn broadcast(&self, words: &ToRank) {
-        let words = words.encode();
+    fn broadcast(&self, message: &ToRank) {
+        let message = message.encode();
         for seat in &self.guests {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // A guest that does not receive it has exited, or will detect the end of this process.
-            let _ = rustix::net::send(&seat.socket, &words, flags);
+            // A guest that cannot receive has exited, or will detect the end of this process.
+            let _ = rustix::net::send(&seat.socket, &message, flags);
         }
     }
 }
@@ -281,7 +281,7 @@ impl NodeGuest {
     fn greet(socket: OwnedFd, rank: u32) -> Result<Self, Error> {
         if !is_own_user(&socket) {
             return Err(Error::Boot(
-                "another user's process has the name at which the ranks of this node meet"
+                "the socket name for the ranks of this node belongs to a process of another user"
                     .to_owned(),
             ));
         }
@@ -300,10 +300,10 @@ impl NodeGuest {
         })
     }
 
-    /// The leader's first message, and the segment.
+    /// Receives the leader's first message, and the segment.
     ///
     /// # Errors
-    /// When it has exited, or sends something else.
+    /// When the leader has exited, or sends something else.
     pub(super) fn receive_first(&mut self) -> Result<(Boot, OwnedFd), Error> {
         let (boot, segment) = self.receive()?;
         self.leader = boot.leader;
@@ -314,10 +314,10 @@ impl NodeGuest {
         Ok((boot, segment))
     }
 
-    /// The leader's second message.
+    /// Receives the leader's second message.
     ///
     /// # Errors
-    /// When it has exited, or sends something else.
+    /// When the leader has exited, or sends something else.
     pub(super) fn receive_second(&self) -> Result<Boot, Error> {
         self.receive().map(|(boot, _)| boot)
     }
@@ -348,7 +348,8 @@ impl NodeGuest {
         }
     }
 
-    /// The leader's later messages: ranks that have exited.
+    /// The next rank that has exited without finalizing MPI, according to the leader's later messages or the leader's
+    /// exit.
     fn next_lost(&mut self) -> Option<(u32, String)> {
         if self.is_over {
             return None;
@@ -373,11 +374,11 @@ impl NodeGuest {
     }
 }
 
-/// CPUs that this process and some others may use.
+/// CPUs that this process and `others` may use: CPU `c` is bit `c % 64` of word `c / 64`.
 pub(super) fn cpus(others: impl Iterator<Item = Pid>) -> Vec<u64> {
     let mut words = vec![0_u64; CpuSet::MAX_CPU / 64];
     for process in std::iter::once(None).chain(others.map(Some)) {
-        // A process that has exited uses none.
+        // A process that has exited uses no CPU.
         let Ok(set) = sched_getaffinity(process) else {
             continue;
         };
@@ -389,7 +390,7 @@ pub(super) fn cpus(others: impl Iterator<Item = Pid>) -> Vec<u64> {
     words
 }
 
-/// Whether the process at the other end is of the same user.
+/// Whether the process at the other end belongs to the user of this process.
 fn is_own_user(socket: &OwnedFd) -> bool {
     crate::boot::other_end(socket).is_some_and(|(user, _)| user == getuid().as_raw())
 }
@@ -400,7 +401,7 @@ fn socket(more: SocketFlags) -> Result<OwnedFd, Error> {
     made.map_err(failed("socket"))
 }
 
-/// The name at which the ranks of a job of this user meet.
+/// The socket name at which the ranks of a job of this user meet.
 fn name_of(job: &str) -> String {
     let mut hasher = FxHasher::default();
     hasher.write(job.as_bytes());
@@ -417,10 +418,10 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 const ENDED: &str = "its process has ended without MPI_Finalize";
-/// Backlog of guests that have connected and wait to be accepted; where the system allows fewer, others block in
+/// Backlog of guests that have connected and wait to be accepted. If the system allows fewer, other guests block in
 /// `connect`.
 const MAX_WAITING: i32 = 4096;
-/// A leader listens at once, unless its core is taken.
+/// A leader listens at once, unless it has to wait for a core.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room for the numbers of as many ranks as a node can have.
+/// Bytes of the longest message, with the ranks of the largest node.
 const LONGEST_BOOT: usize = 1 << 19;

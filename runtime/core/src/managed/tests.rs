@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use std::io::{BufRead, BufReader, Write};
 
-/// A server for some ranks, with a name unique to one test.
+/// A server for some ranks; its name is unique to one test.
 struct Server {
     name: String,
     size: u32,
@@ -38,15 +38,15 @@ impl Server {
     fn answer(&self, stream: &UnixStream) {
         let lines = BufReader::new(stream.try_clone().unwrap()).lines();
         for line in lines.map_while(Result::ok) {
-            let words = pmi::PmiMessage::of_line(&line);
-            let key = words.get("key").unwrap_or_default();
-            let answer = match words.command() {
+            let request = pmi::PmiMessage::of_line(&line);
+            let key = request.get("key").unwrap_or_default();
+            let answer = match request.command() {
                 "init" => pmi::PmiMessage::new("response_to_init"),
                 "get_maxes" => pmi::PmiMessage::new("maxes").with("vallen_max", 256),
                 "get_appnum" => pmi::PmiMessage::new("appnum").with("appnum", 0),
                 "get_my_kvsname" => pmi::PmiMessage::new("my_kvsname").with("kvsname", &self.name),
                 "put" => {
-                    let value = words.get("value").unwrap().to_owned();
+                    let value = request.get("value").unwrap().to_owned();
                     self.kept.lock().unwrap().insert(key.to_owned(), value);
                     pmi::PmiMessage::new("put_result")
                 }
@@ -86,7 +86,7 @@ impl Server {
 }
 
 #[test]
-fn ranks_of_a_node_share_one_segment_and_know_each_other() {
+fn ranks_of_a_node_share_one_segment_and_job_keys() {
     let server = Server::new("one-node", 5);
     let joined_jobs = server.joined_jobs();
     let first = &joined_jobs[0].boot;
@@ -105,7 +105,7 @@ fn ranks_of_a_node_share_one_segment_and_know_each_other() {
     assert_eq!(files.len(), 1);
 }
 
-/// The final message that a rank receives.
+/// The next message that a rank receives, after waiting for it.
 fn received(managed: &mut Managed) -> ToRank {
     let since = std::time::Instant::now();
     while since.elapsed().as_secs() < 20 {
@@ -118,12 +118,12 @@ fn received(managed: &mut Managed) -> ToRank {
 }
 
 #[test]
-fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
+fn a_rank_that_exits_without_finalize_is_lost_for_its_neighbours() {
     let server = Server::new("lost", 4);
     let mut joined_jobs = server.joined_jobs();
     let leader = joined_jobs[0].boot.leader.unwrap();
     let guests: Vec<u32> = (0..4).filter(|rank| *rank != leader).collect();
-    // One reports that it has finalized MPI, another one does not.
+    // One guest reports that it has finalized MPI, another guest does not.
     joined_jobs[guests[0] as usize].managed.finalized().unwrap();
     let place = |joined_jobs: &[JoinedJob], rank| {
         joined_jobs
@@ -153,20 +153,20 @@ fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
 }
 
 #[test]
-fn a_leader_that_ends_without_a_word_is_lost() {
+fn a_leader_that_exits_without_finalize_is_lost() {
     let server = Server::new("leader", 3);
     let mut joined_jobs = server.joined_jobs();
     let leader = joined_jobs[0].boot.leader.unwrap();
     joined_jobs.retain(|joined| joined.boot.rank != leader);
     for joined in &mut joined_jobs {
-        let words = received(&mut joined.managed);
-        assert!(matches!(words, ToRank::Lost { rank, .. } if rank == leader));
+        let message = received(&mut joined.managed);
+        assert!(matches!(message, ToRank::Lost { rank, .. } if rank == leader));
     }
 }
 
 #[test]
-fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
-    // Each is alone on its node, according to its host name there.
+fn ranks_of_other_nodes_are_found_by_their_records_on_the_server() {
+    // Each rank is the only rank of its node.
     let server = Server::new("nodes", 3);
     let places: Vec<JoinHandle<Managed>> = (0..3)
         .map(|rank| {
@@ -180,7 +180,7 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
                 let mut managed = Managed::new(manager, NodeRole::None);
                 let record = vec![u8::try_from(rank).unwrap(); 200 * rank as usize / 2];
                 managed.exchange_records(&mut boot, &record).unwrap();
-                // Rank 1 has no CPU of its own.
+                // The mask of rank 1 has no CPU.
                 assert!(boot.crowded);
                 assert_eq!(boot.nodes.map(|nodes| nodes.to_string()).unwrap(), "0+3x1");
                 managed
@@ -207,19 +207,19 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
 }
 
 #[test]
-fn a_place_that_no_job_has_is_told() {
+fn an_invalid_rank_or_size_from_the_server_is_an_error() {
     check_place(2, 3).unwrap();
     for (rank, size) in [(3, 3), (0, 0), (0, u32::MAX), (u32::MAX - 1, u32::MAX)] {
-        let words = check_place(rank, size).unwrap_err().to_string();
+        let error = check_place(rank, size).unwrap_err().to_string();
         assert!(
-            words.contains(&format!("is rank {rank} of {size}, expected")),
-            "{words}"
+            error.contains(&format!("is rank {rank} of {size}, expected")),
+            "{error}"
         );
     }
 }
 
 #[test]
-fn keys_and_bytes_are_read_back_from_their_text() {
+fn job_keys_and_hex_bytes_are_parsed_from_their_text() {
     let keys = JobKeys::random().unwrap();
     let read = JobKeys::parse(&keys.to_string()).unwrap();
     assert_eq!(

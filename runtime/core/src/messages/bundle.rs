@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests composed of others: one handle for several operations (`MPI_Isendrecv`), persistent sends that are packed
-//! or copied at each start, buffered sends, and the flush of their buffers.
+//! Requests composed of other requests: one handle for several operations (`MPI_Isendrecv`), and persistent sends that
+//! are packed or copied at each start. Also buffered sends, and the flush of their buffers.
 //!
-//! A bundle has a slot of its own, so that the application holds an ordinary request; it completes when all its parts
-//! have.
+//! A bundle has its own slot, so the application holds an ordinary request. It completes when all its parts have
+//! completed.
 
 use rustc_hash::FxHashMap;
 
@@ -13,14 +13,15 @@ use super::Messages;
 use crate::operation::exhausted;
 use crate::{Error, Mode, Payload, SendTarget};
 
-/// All operations in progress besides plain sends and receives.
+/// All operations in progress other than plain sends and receives.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
     replays: FxHashMap<u32, SendTemplate>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
-    /// Requests that the application has freed before they were complete, and whose data must still be processed.
+    /// Requests that the application has freed before they were complete, and whose received data must still be
+    /// unpacked.
     given_up: Vec<RequestId>,
 }
 
@@ -30,7 +31,7 @@ struct Bundle {
     parts: Vec<RequestId>,
     /// The part whose status is the bundle's.
     status_part: Option<RequestId>,
-    /// Also waits until this buffer has no messages.
+    /// A buffer for buffered sends; the bundle also waits until no message is left in it.
     flush: Option<u64>,
 }
 
@@ -49,14 +50,14 @@ struct Buffered {
     bytes: u64,
 }
 
-/// The four modes of a send (MPI 5.0 section 3.4); a ready send is a standard one.
+/// The modes of a send (MPI 5.0 section 3.4); a ready send is sent as a standard send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
     /// With the standard or synchronous protocol.
     Direct(Mode),
-    /// From a copy, counted against this buffer.
+    /// From a copy, whose bytes count as used in this buffer.
     Buffered {
-        /// The owner's number of the buffer.
+        /// Number that the C layer has given to the buffer.
         buffer: u64,
     },
 }
@@ -81,12 +82,12 @@ impl Bundles {
         self.given_up.contains(&request)
     }
 
-    /// Has this request collected here as soon as it is complete.
+    /// Marks a request to be collected here as soon as it is complete.
     pub(crate) fn give_up(&mut self, request: RequestId) {
         self.given_up.push(request);
     }
 
-    /// Whether sends are in progress that only this process itself will collect.
+    /// Whether sends are in progress that are collected here, not by the application.
     pub(crate) fn has_unfinished_copies(&self, arena: &RequestArena) -> bool {
         let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
@@ -137,7 +138,7 @@ impl Messages {
         }
     }
 
-    /// Makes a persistent send; without a target (`MPI_PROC_NULL`) it completes at each start.
+    /// Makes a persistent send. Without a target (`MPI_PROC_NULL`) each start completes at once.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -196,7 +197,7 @@ impl Messages {
         Ok(())
     }
 
-    /// One request for several; its status is that of `status_part`, one of the parts.
+    /// Makes one request for several. The status of the new request is that of `status_part`, which is one of `parts`.
     ///
     /// # Errors
     /// When no request slot is left; the parts continue.
@@ -219,7 +220,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// A request that completes when a buffer is empty (`MPI_Buffer_iflush`).
+    /// Makes a request that completes when a buffer has no messages left (`MPI_Buffer_iflush`).
     ///
     /// # Errors
     /// When no request slot is left.
@@ -239,7 +240,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// A generalized request, completed by the application (`MPI_Grequest_start`).
+    /// Makes a generalized request, which the application completes (`MPI_Grequest_start`).
     ///
     /// # Errors
     /// When no request slot is left.
@@ -268,7 +269,7 @@ impl Messages {
         })
     }
 
-    /// Buffer and bytes of a persistent buffered send.
+    /// Buffer and bytes of a persistent buffered send; `None`: the request is not such a send, or has no target.
     #[must_use]
     pub fn buffered_replay(&self, request: RequestId) -> Option<(u64, u64)> {
         let replay = self.bundles.replays.get(&self.token(request))?;
@@ -326,7 +327,7 @@ impl Messages {
     }
 }
 
-/// Context of a request that belongs to no communicator, or takes its context from a part.
+/// Context id of a request that belongs to no communicator, or that takes its context id from a part.
 const NO_CONTEXT: ContextId = ContextId(0);
 
 #[cfg(test)]
@@ -351,7 +352,7 @@ mod tests {
             peer: Some(peer),
             tag: Some(tag),
         };
-        // Until no slot is left for the send itself.
+        // Fills all slots, so that none is left for the send itself.
         while messages
             .prepare_receive(source, UserMemory::nothing())
             .is_ok()
@@ -359,7 +360,7 @@ mod tests {
         assert!(messages.restart_other(request).is_err());
         assert!(
             messages.engine().arena().fields(request).state == RequestState::Inactive,
-            "nobody would ever complete it"
+            "it would never complete"
         );
     }
 }

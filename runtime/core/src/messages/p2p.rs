@@ -18,7 +18,7 @@ use crate::var::Variable;
 use crate::var::live::live_u32;
 
 impl Messages {
-    /// Starts a send. `None`: it is complete already, and no request is needed.
+    /// Starts a send. `None`: the send is complete already, and no request is needed.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -48,8 +48,8 @@ impl Messages {
         self.send_later(target, memory, mode).map(Some)
     }
 
-    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None`: it could not be
-    /// posted at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
+    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None`: the message could not
+    /// be posted at once. `Some(false)`: it was posted, and the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn send_word<const BYTES: u8>(
         &mut self,
@@ -72,8 +72,8 @@ impl Messages {
             .post_word::<BYTES>(carrier(peer), head, word)
     }
 
-    /// The fast path for any message that is posted at once, to any peer; returns the same as
-    /// [`send_word`](Self::send_word).
+    /// The fast path for a message of any size that is posted at once, to any peer. Returns what
+    /// [`send_word`](Self::send_word) returns.
     #[inline(always)]
     pub fn send_fast(
         &mut self,
@@ -85,7 +85,7 @@ impl Messages {
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
-        // The general path makes the last send before a poll for arrivals.
+        // The send before a poll for arrivals is made on the general path, which polls.
         if bytes > SLOT_BODY_BYTES as u64 {
             if self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook) {
                 return None;
@@ -112,7 +112,7 @@ impl Messages {
     }
 
     /// The fast path of receiving: posts a receive if no special handling is needed, and returns its token. `None`:
-    /// nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
+    /// nothing was done. `datatype`: handle of the datatype, for debuggers.
     #[inline(always)]
     pub fn receive_first(
         &mut self,
@@ -127,7 +127,7 @@ impl Messages {
             .post_first(context, peer, tag, (bytes, datatype), memory.address())
     }
 
-    /// Records for debuggers the datatype that the application named for a request, by its handle.
+    /// Records the datatype of a request for debuggers. `handle`: the datatype's handle as the application passed it.
     pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
         self.pump.engine.record_datatype(request, handle);
     }
@@ -151,8 +151,8 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a send of noncontiguous data. `None`: it is complete already. Data that are not posted at once are
-    /// packed frame by frame, as the transport takes them.
+    /// Starts a send of noncontiguous data. `None`: the send is complete already. Data that are not posted at once are
+    /// packed frame by frame, when the transport has room for the next frame.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -192,7 +192,7 @@ impl Messages {
         Ok(Some(request))
     }
 
-    /// Posts noncontiguous data at once, if no frame waits. `false`: nothing was done.
+    /// Posts noncontiguous data at once, if no frame waits for the peer. `false`: nothing was posted.
     fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
         let bytes = data.bytes();
         let is_free = !self.gates.tracks_sends() && self.pump.engine.is_clear(target.peer);
@@ -213,7 +213,7 @@ impl Messages {
         is_posted
     }
 
-    /// Starts a send of bytes that the operation owns until it is complete. `None`: it is complete already.
+    /// Starts a send of bytes that stay allocated until the send is complete. `None`: it is complete already.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -282,7 +282,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// The earliest message that such a receive would match, of those taken in so far.
+    /// The earliest message, of those taken in so far, that a receive from `source` would match.
     pub fn find_message(&mut self, source: ReceiveSource) -> Option<ProbedMessage> {
         if self.gates.tracks_receives() {
             self.gates.before_receive(&mut self.pump, source);
@@ -292,7 +292,7 @@ impl Messages {
             .probe(source.context, source.peer, source.tag)
     }
 
-    /// Takes a found message out of its queue, for a matched receive.
+    /// Removes a message from its queue after a probe has found it, for a matched receive.
     pub fn claim(&mut self, found: ProbedMessage) {
         self.pump.engine.claim(found);
     }
@@ -356,8 +356,8 @@ impl Messages {
         self.pump.engine.free(request);
     }
 
-    /// Frees a request with data outside its slot: received data must still be unpacked, so the slot is freed only
-    /// after that. `false`: no operation is in progress.
+    /// Gives up a request with data outside its slot: received data must still be unpacked, so the slot is freed only
+    /// after that. `false`: nothing was given up; no operation is in progress, or the request has no such data.
     #[cold]
     fn free_with_data(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);
@@ -373,7 +373,7 @@ impl Messages {
         has_side
     }
 
-    /// Frees the slot of a complete request whose status was read, or makes it inactive if the request is persistent.
+    /// Frees the slot of a complete request whose status was read. A persistent request becomes inactive instead.
     #[inline]
     pub(crate) fn release(&mut self, request: RequestId) {
         if !self.pump.sides.is_empty() {
@@ -382,7 +382,7 @@ impl Messages {
         self.pump.engine.collect(request);
     }
 
-    /// Takes in a frame of the engine's.
+    /// Takes in a frame for the engine.
     #[inline(always)]
     pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
         if self.gates.tracks_receives() {
@@ -391,7 +391,7 @@ impl Messages {
         self.pump.take_in(arrived);
     }
 
-    /// Takes in a frame that may be a message of a class that has gates.
+    /// Takes in a frame that may be a message of a class with gates.
     #[cold]
     #[inline(never)]
     fn take_in_gated(&mut self, arrived: &Arrived) {

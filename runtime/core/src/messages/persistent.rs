@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
+//! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive at first, and started any number of times.
 
 use engine::{ContextId, Peer, RequestFields, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
@@ -55,7 +55,7 @@ impl Messages {
             true => wire::NO_KEY,
             false => self.pump.export(peer, buffer, bytes),
         };
-        // Determined at each start: a request may live long.
+        // Determined at each start, because the answer may change while the request exists.
         let early = self.pump.goes_early(peer, bytes, key);
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);
@@ -114,7 +114,7 @@ impl Messages {
     }
 }
 
-/// The target of the persistent send with these fields.
+/// The target of a persistent send.
 fn target_of(fields: &RequestFields) -> SendTarget {
     SendTarget {
         context: ContextId(fields.context),
@@ -123,7 +123,7 @@ fn target_of(fields: &RequestFields) -> SendTarget {
     }
 }
 
-/// The source of the persistent receive with these fields.
+/// The source of a persistent receive.
 fn source_of(fields: &RequestFields) -> ReceiveSource {
     ReceiveSource {
         context: ContextId(fields.context),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The selection of a network, and jobs of a few ranks on a fake one, with a daemon that the test controls.
+//! Tests of the selection of a network, and of jobs of a few ranks on a simulated network, with a daemon that the test
+//! controls.
 
 use std::collections::VecDeque;
 
@@ -42,7 +43,7 @@ fn opened(boot: Boot, providers: &str) -> String {
 }
 
 #[test]
-fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
+fn lost_rank_error_has_the_group_rank_and_first_reason() {
     let mut network = JobNetwork::new(0);
     assert!(!network.needs_turns());
     assert!(network.add_lost(Peer(3), "it was killed"));
@@ -59,7 +60,7 @@ fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
 }
 
 #[test]
-fn a_network_is_needed_where_shared_memory_does_not_reach() {
+fn a_network_is_needed_if_shared_memory_does_not_reach_all_ranks() {
     for (size, local_size, providers, needed) in [
         (1, 1, "verbs", false),
         (4, 4, "self,shm,verbs", false),
@@ -75,7 +76,7 @@ fn a_network_is_needed_where_shared_memory_does_not_reach() {
 }
 
 #[test]
-fn a_rank_that_nothing_reaches_is_named_with_the_setting_and_the_remedy() {
+fn unreachable_rank_error_names_rank_setting_and_remedy() {
     assert_eq!(
         opened(boot(2, 2), "self"),
         "rank 1 of this node cannot be reached: RMPI_PROVIDERS is \"self\"; add shm"
@@ -83,24 +84,24 @@ fn a_rank_that_nothing_reaches_is_named_with_the_setting_and_the_remedy() {
 }
 
 #[test]
-fn a_network_needs_the_key_of_the_launcher() {
-    let words = opened(boot(2, 2), "verbs");
+fn opening_a_network_without_the_launchers_key_is_an_error() {
+    let error = opened(boot(2, 2), "verbs");
     assert!(
-        words.starts_with("the launcher has told no key for the network"),
-        "{words}"
+        error.starts_with("the launcher has given no key for the network"),
+        "{error}"
     );
 }
 
-/// Ranks in one process, and their daemon.
+/// Ranks in one process, and the daemon of these ranks.
 struct Job {
     net: FakeNet,
     ranks: Vec<Universe>,
     /// The daemon's ends of the connections.
     lines: Vec<OwnedFd>,
     records: Vec<Option<Record>>,
-    /// Requests for records: from which rank, for which.
+    /// Requests for records that are not answered yet: the requesting rank, and the rank whose record it requests.
     requests: VecDeque<(usize, u32)>,
-    /// All requests so far.
+    /// All requests so far, also the answered ones.
     requested: Vec<(usize, u32)>,
     /// Ranks whose record the daemon withholds for now.
     late: Vec<u32>,
@@ -136,14 +137,14 @@ impl Job {
         }
     }
 
-    /// One turn of every rank and the daemon.
+    /// One turn of each rank and of the daemon.
     fn turn(&mut self) {
         for universe in &mut self.ranks {
             universe.progress();
         }
         for rank in 0..self.lines.len() {
-            while let Some(words) = received(&self.lines[rank]) {
-                self.take_in(rank, words);
+            while let Some(message) = received(&self.lines[rank]) {
+                self.take_in(rank, message);
             }
         }
         for _ in 0..self.requests.len() {
@@ -152,8 +153,8 @@ impl Job {
         let _ = self.net.advance() || self.net.advance_until(self.net.now_ns() + 1_000_000);
     }
 
-    fn take_in(&mut self, rank: usize, words: ToDaemon) {
-        match words {
+    fn take_in(&mut self, rank: usize, message: ToDaemon) {
+        match message {
             ToDaemon::Publish { record, .. } => self.records[rank] = Some(record),
             ToDaemon::LookUp { of, .. } => {
                 self.requests.push_back((rank, of));
@@ -182,8 +183,8 @@ impl Job {
         }
     }
 
-    fn answer(&self, rank: usize, words: &ToRank) {
-        rustix::net::send(&self.lines[rank], &words.encode(), SendFlags::empty()).unwrap();
+    fn answer(&self, rank: usize, message: &ToRank) {
+        rustix::net::send(&self.lines[rank], &message.encode(), SendFlags::empty()).unwrap();
     }
 
     fn send(&mut self, from: u32, to: u32, bytes: &mut [u8]) -> Option<RequestId> {
@@ -223,7 +224,7 @@ impl Job {
         panic!("request {request:?} of rank {at} does not end");
     }
 
-    /// The message of the error of a request that ends with one.
+    /// The error message of a request that fails.
     fn error(&mut self, at: u32, request: RequestId) -> String {
         let status = self.wait(at, request);
         status.error.expect("it cannot have worked").to_string()
@@ -240,17 +241,17 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..251_u8).cycle().take(bytes).collect()
 }
 
-/// More than any of these jobs needs, but finite.
+/// More turns than any of these jobs needs.
 const MAX_TURNS: u32 = 1_000_000;
 
 #[test]
-fn ranks_find_each_other_when_they_have_something_to_say() {
+fn ranks_look_up_addresses_only_when_they_communicate() {
     let mut job = Job::new(3);
     for _ in 0..100 {
         job.turn();
     }
     assert!(job.records.iter().all(Option::is_some));
-    assert_eq!(job.requested, [], "nobody has said anything");
+    assert_eq!(job.requested, [], "no rank has communicated");
     for bytes in [8, 5000, 300_000] {
         let (mut out, mut into) = (pattern(bytes), vec![0; bytes]);
         let sent = job.send(0, 1, &mut out);
@@ -283,7 +284,7 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
 }
 
 #[test]
-fn what_is_sent_to_a_rank_that_comes_late_waits_and_holds_nothing_up() {
+fn messages_to_a_late_rank_wait_without_blocking_others() {
     let mut job = Job::new(3);
     job.late.push(1);
     let (mut late, mut other) = (pattern(300_000), pattern(300_000));
@@ -302,7 +303,7 @@ fn what_is_sent_to_a_rank_that_comes_late_waits_and_holds_nothing_up() {
 }
 
 #[test]
-fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
+fn requests_to_a_rank_without_an_address_fail_with_the_reason() {
     let mut job = Job::new(3);
     job.late.push(1);
     let (mut out, mut into) = (pattern(300_000), vec![0; 8]);
@@ -328,7 +329,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
 }
 
 #[test]
-fn what_needs_a_rank_whose_port_is_gone_fails_with_the_reason() {
+fn requests_to_a_rank_whose_port_vanished_fail_with_the_reason() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let send = job.send(0, 1, &mut out).unwrap();
@@ -336,16 +337,16 @@ fn what_needs_a_rank_whose_port_is_gone_fails_with_the_reason() {
     assert!(job.wait(1, received).error.is_none());
     assert!(job.wait(0, send).error.is_none());
     job.net.vanish(1);
-    // A process that is gone cleans nothing up.
+    // A process that has vanished cleans nothing up, so it is not dropped.
     std::mem::forget(job.ranks.pop());
     let send = job.send(0, 1, &mut out).unwrap();
-    let words = job.error(0, send);
-    assert!(words.starts_with("rank 1 does not answer: "), "{words}");
-    assert!(words.len() > "rank 1 does not answer: ".len(), "{words}");
+    let error = job.error(0, send);
+    assert!(error.starts_with("rank 1 does not answer: "), "{error}");
+    assert!(error.len() > "rank 1 does not answer: ".len(), "{error}");
 }
 
 #[test]
-fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
+fn drain_does_not_wait_for_a_lost_rank() {
     let mut job = Job::new(3);
     let (mut out, mut into) = (pattern(8), vec![0; 8]);
     let _ = job.send(0, 1, &mut out);
@@ -354,7 +355,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     while !job.ranks[0].is_drained() {
         job.turn();
     }
-    // The others continue, and the last messages to it are lost.
+    // The other ranks continue, and the last messages to the vanished rank are lost.
     job.net.vanish(1);
     std::mem::forget(job.ranks.remove(1));
     let line = job.lines.remove(1);
@@ -380,7 +381,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
 }
 
 #[test]
-fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
+fn s15_3_8_network_failures_raise_tool_events() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let events = EventType::MemoryNotRegistered.bit() | EventType::PeerLost.bit();
@@ -418,7 +419,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 }
 
 #[test]
-fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
+fn s15_3_8_port_down_and_port_up_raise_tool_events() {
     let mut job = Job::new(2);
     let events = EventType::PortDown.bit() | EventType::PortUp.bit();
     job.ranks[0]
@@ -433,7 +434,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
             true => job.net.port_up(0),
             false => job.net.port_down(0),
         }
-        // Nothing is reported twice, whatever the device does.
+        // Each change is reported once, whatever the device does.
         for _ in 0..1_000 {
             job.turn();
         }
@@ -448,7 +449,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
 }
 
 #[test]
-fn limits_are_those_of_the_settings() {
+fn network_limits_follow_the_settings() {
     let (values, _) = VariableValues::from_environment(std::iter::empty());
     assert_eq!(values.net_limits(), NetLimits::default());
     let given = [
@@ -509,7 +510,7 @@ fn limits_are_those_of_the_settings() {
     assert_eq!(values.net_limits(), wanted);
 }
 
-/// Two jobs of one rank each, with keys of their own, each of which has the other as peer 1.
+/// Two jobs of one rank each, with different keys. Each job has the rank of the other job as peer 1.
 fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     let keys = [0xa, 0xb];
     let mut both = keys.map(|key| {
@@ -536,7 +537,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
 }
 
 #[test]
-fn jobs_that_meet_over_a_network_send_to_each_other_in_a_communicator_of_both() {
+fn connected_jobs_exchange_messages_over_a_network() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut both = two_jobs(&net);
     let both_of_them = Comm::new(ContextId(44), Group::of(vec![Peer(0), Peer(1)]), 0);

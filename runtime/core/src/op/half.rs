@@ -48,7 +48,7 @@ fn narrow(value: f32) -> u16 {
     if size.is_nan() {
         return sign | 0x7e00;
     }
-    // The midpoint between the largest number and the next one, which binary16 does not have, rounds to infinity.
+    // 65520 lies between the largest number and the next number that the format would have; it rounds to infinity.
     if size >= 65520.0 {
         return sign | 0x7c00;
     }
@@ -58,7 +58,7 @@ fn narrow(value: f32) -> u16 {
         size.log2().floor() as i32
     };
     let steps = (size / 2f32.powi(exponent - 10)).round_ties_even() as u16;
-    // A subnormal has fewer than 1024 steps and exponent 0; a carry to 2048 increments the exponent by itself.
+    // A subnormal number has fewer than 1024 steps and exponent 0. A carry to 2048 steps increments the exponent.
     let biased = ((exponent + 14) as u16) << 10;
     sign | if steps < 1024 { steps } else { biased + steps }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_survives() {
+    fn every_half_float_survives_widening_and_narrowing() {
         for bits in 0..=u16::MAX {
             let value = widen(bits);
             if !value.is_nan() {

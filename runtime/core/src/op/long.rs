@@ -2,7 +2,7 @@
 //! C's `long double`. On x86-64 that is the 80-bit format, computed by the x87 FPU.
 //!
 //! # Safety
-//! Four instructions on memory of the function's own; the register stack is left as it was found.
+//! The assembly accesses only the operands of its function, and leaves the x87 register stack as it was.
 #![allow(unsafe_code)]
 
 use super::{ComplexPart, OpNumber};
@@ -21,7 +21,8 @@ impl OpNumber<16> for Long {
     }
     fn add(self, other: Self) -> Self {
         let mut sum = self;
-        // SAFETY: loads two and stores one ten-byte number at addresses of 16-byte values; pops what it pushed.
+        // SAFETY: the instructions load two and store one ten-byte number, at addresses of 16-byte values, and pop what
+        // they push.
         unsafe {
             std::arch::asm!(
                 "fld tbyte ptr [{a}]", "fld tbyte ptr [{b}]", "faddp st(1), st", "fstp tbyte ptr [{a}]",
@@ -34,7 +35,7 @@ impl OpNumber<16> for Long {
     }
     fn mul(self, other: Self) -> Self {
         let mut product = self;
-        // SAFETY: as `add`.
+        // SAFETY: as for `add`.
         unsafe {
             std::arch::asm!(
                 "fld tbyte ptr [{a}]", "fld tbyte ptr [{b}]", "fmulp st(1), st", "fstp tbyte ptr [{a}]",
@@ -63,7 +64,7 @@ impl PartialEq for Long {
 impl PartialOrd for Long {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         let (above, below, unordered): (u8, u8, u8);
-        // SAFETY: as `add`; the comparison sets flags that are read before anything else runs.
+        // SAFETY: as for `add`; the flags that the comparison sets are read before any other instruction changes them.
         unsafe {
             std::arch::asm!(
                 "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", "fcomip st, st(1)",
@@ -87,7 +88,7 @@ impl PartialOrd for Long {
 mod tests {
     use super::*;
 
-    /// 80-bit forms of small whole numbers.
+    /// The 80-bit form of a small whole number, other than 0.
     fn whole(value: u64) -> Long {
         let mut bytes = [0; 16];
         let shift = value.leading_zeros();
@@ -97,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn eighty_bits_compute() {
+    fn x87_arithmetic_uses_80_bits() {
         assert!(whole(3).add(whole(4)) == whole(7));
         assert!(whole(3).mul(whole(5)) == whole(15));
         assert!(whole(3) < whole(4) && whole(4) > whole(3));
-        // 2^63 + 1 needs all 64 bits of the fraction: more than binary64 has.
+        // 2^63 + 1 needs all 64 bits of the significand, more than binary64 has.
         assert!(whole(1 << 63).add(whole(1)) == whole((1 << 63) + 1));
         assert!(whole(2).add(whole(5).negate()) < whole(1));
     }

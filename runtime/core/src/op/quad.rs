@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! IEEE 754 binary128, Fortran's `REAL*16`, computed in software, rounded to nearest with ties to even.
+//! IEEE 754 binary128, Fortran's `REAL*16`. It is computed in software, and rounded to nearest with ties to even.
 
 use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
@@ -7,11 +7,11 @@ use std::cmp::Ordering;
 #[derive(Clone, Copy)]
 pub(super) struct Quad(u128);
 
-/// A finite number: `value` times two to the power of `exponent` - 16383 - 115, or 0.
+/// A finite number: `value` times two to the power of `exponent` - 16383 - 115; or 0.
 struct Finite {
     negative: bool,
     exponent: i32,
-    /// With the leading one at bit 115 unless the number is too small for that; three extra bits are kept.
+    /// The leading one is at bit 115, unless the number is too small for that. Three extra bits are kept.
     value: u128,
 }
 
@@ -44,7 +44,7 @@ impl OpNumber<16> for Quad {
             true => large.value + shifted,
             false => large.value - shifted,
         };
-        // An exact cancellation is +0 (IEEE 754 section 6.3).
+        // An exact cancellation gives +0 (IEEE 754 section 6.3).
         let negative = large.negative && (value != 0 || small.negative);
         Finite {
             negative,
@@ -68,7 +68,7 @@ impl OpNumber<16> for Quad {
             };
         }
         let (first, second) = (self.finite().normal(), other.finite().normal());
-        // Both have 113 bits, so the product has 225 or 226.
+        // Both factors have 113 bits, so the product has 225 or 226.
         let (high, low) = product(first.value >> EXTRA, second.value >> EXTRA);
         let value = high << (128 - DROPPED) | low >> DROPPED;
         let sticky = u128::from(low << (128 - DROPPED) != 0);
@@ -119,13 +119,13 @@ impl Quad {
         self.magnitude() > INFINITY
     }
 
-    /// The first NaN of the two, made quiet.
+    /// The first NaN of the two numbers, made quiet; `None`: neither is a NaN.
     fn nan_of(self, other: Self) -> Option<Self> {
         let nan = [self, other].into_iter().find(|number| number.is_nan());
         nan.map(|nan| Self(nan.0 | QUIET))
     }
 
-    /// An integer that orders the numbers; both zeros are equal.
+    /// An integer in the order of the number; both zeros have the same integer.
     fn order(self) -> i128 {
         let magnitude = self.magnitude().cast_signed();
         if self.is_negative() {
@@ -148,7 +148,7 @@ impl Quad {
 }
 
 impl Finite {
-    /// The same with the leading one in its place, whatever exponent that needs.
+    /// This number with its leading one at bit 115, even if the exponent becomes too small for the format.
     fn normal(self) -> Self {
         let missing = self.value.leading_zeros().saturating_sub(127 - LEADING);
         if self.value == 0 || missing == 0 {
@@ -188,7 +188,7 @@ impl Finite {
         if exponent >= MOST {
             return Quad(sign(negative) | INFINITY);
         }
-        // The leading one increments the exponent, and so does a carry from rounding: up to infinity.
+        // The leading one increments the exponent, and so does a carry from rounding; the result may become infinity.
         let exponent = u128::from((exponent - 1).unsigned_abs());
         Quad(sign(negative) | ((exponent << FRACTION) + kept))
     }
@@ -198,7 +198,7 @@ fn sign(negative: bool) -> u128 {
     if negative { SIGN } else { 0 }
 }
 
-/// Shifts right; the last bit is set if any bit was lost.
+/// Shifts right. The last bit of the result is set if any bit was lost.
 fn shifted_right(value: u128, by: u32) -> u128 {
     match by {
         0 => value,
@@ -207,7 +207,7 @@ fn shifted_right(value: u128, by: u32) -> u128 {
     }
 }
 
-/// The 256 bits of a product, the high half first.
+/// The 256 bits of a product: the high half, then the low half.
 fn product(first: u128, second: u128) -> (u128, u128) {
     const HALF: u128 = (1 << 64) - 1;
     let (a, b) = (first >> 64, first & HALF);
@@ -219,27 +219,28 @@ fn product(first: u128, second: u128) -> (u128, u128) {
 }
 
 const SIGN: u128 = 1 << 127;
-/// Bits of the fraction.
+/// Number of bits of the fraction.
 const FRACTION: u32 = 112;
-/// Bits that are kept for rounding.
+/// Number of extra bits that are kept for rounding.
 const EXTRA: u32 = 3;
-/// Position of the leading one of a [`Finite`].
+/// Position of the leading one in a [`Finite`].
 const LEADING: u32 = FRACTION + EXTRA;
-/// Bits of a product that only determine whether it is exact: its leading one is at 224 or 225.
+/// Number of low bits of a product that only determine whether the rest is exact: the leading one of the product is at
+/// bit 224 or 225.
 const DROPPED: u32 = 2 * FRACTION - LEADING;
 const BIAS: i32 = 16383;
 /// The exponent of infinity and NaN.
 const MOST: i32 = 0x7fff;
 const INFINITY: u128 = 0x7fff << FRACTION;
 const QUIET: u128 = 1 << (FRACTION - 1);
-/// The NaN that the processor's own units return.
+/// The NaN that the processor's floating-point units return.
 const NAN: Quad = Quad(SIGN | INFINITY | QUIET);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// 128-bit forms of whole numbers.
+    /// The 128-bit form of a whole number, other than 0.
     fn whole(value: u64) -> Quad {
         let exponent = u128::from(16383 + value.ilog2());
         let fraction = u128::from(value) << (FRACTION - value.ilog2());
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_compute() {
+    fn quad_arithmetic_of_integers_is_exact() {
         assert!(whole(3).add(whole(4)) == whole(7));
         assert!(whole(3).mul(whole(5)) == whole(15));
         assert!(whole(7).add(whole(5).negate()) == whole(2));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_rounded_to_even() {
+    fn quad_addition_rounds_half_to_even() {
         // 2^-113 is half a unit in the last place of 1.
         let half = Quad(u128::from(16383 - 113u32) << FRACTION);
         let one = bits(whole(1));
@@ -273,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range() {
+    fn quad_overflow_underflow_infinity_and_nan() {
         let (largest, least, infinity) = (Quad(INFINITY - 1), Quad(1), Quad(INFINITY));
         assert_eq!(bits(largest.add(largest)), INFINITY);
         assert_eq!(bits(largest.mul(whole(2))), INFINITY);
         assert_eq!(bits(least.add(least)), 2);
         assert_eq!(bits(least.mul(least)), 0);
         assert_eq!(bits(least.negate().mul(least)), SIGN);
-        // The largest number without a leading one, and the next.
+        // The largest number without a leading one, and the next number.
         let under = Quad((1 << FRACTION) - 1);
         assert_eq!(bits(under.add(least)), 1 << FRACTION);
         assert_eq!(bits(Quad(1 << FRACTION).add(least.negate())), under.0);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `MPI_Dims_create` (MPI 5.0 section 8.5.2): extents as close to each other as possible.
+//! `MPI_Dims_create` (MPI 5.0 section 8.5.2): extents that are as close to each other as possible.
 
 use std::cmp::Reverse;
 
-/// `count` factors of a number, the largest first: of all choices the one whose largest and smallest factor are
-/// closest, and among those the one whose smallest factors are largest.
+/// `count` factors of a number, the largest first. Of all choices it is the one with the smallest difference between
+/// the largest and the smallest factor; if several choices have that difference, the one whose smallest factors are
+/// largest.
 ///
 /// ```
 /// use runtime::topology::balanced_dims;
@@ -32,13 +33,13 @@ pub fn balanced_dims(number: u32, count: usize) -> Vec<u32> {
 struct Search {
     /// All divisors of the number, in ascending order.
     divisors: Vec<u32>,
-    /// Without trailing ones.
+    /// The best choice so far, without trailing ones.
     best: Option<Vec<u32>>,
     chosen: Vec<u32>,
 }
 
 impl Search {
-    /// Chooses `left` factors of `rest`, none above `most`, after those already chosen.
+    /// Chooses `left` factors of `rest`, after those already chosen. None of them may be above `most`.
     fn search(&mut self, rest: u32, left: usize, most: u32) {
         if left == 1 || rest == 1 {
             if rest <= most {
@@ -54,11 +55,11 @@ impl Search {
             if !rest.is_multiple_of(factor) || !reaches(factor, left, rest) {
                 continue;
             }
-            // The smallest remaining factor cannot be above the mean of those left.
+            // The smallest of the remaining factors cannot be above their geometric mean.
             let first = self.chosen.first().copied().unwrap_or(factor);
             let smallest = root(rest / factor, left - 1).min(factor);
             if self.spread().is_some_and(|best| first - smallest > best) {
-                // At the top level larger factors only make it worse.
+                // In the first position, larger factors only increase the difference.
                 if self.chosen.is_empty() {
                     break;
                 }
@@ -88,13 +89,13 @@ impl Search {
     }
 }
 
-/// The order of the choices: the lowest is the best.
+/// The order of choices: the lowest value is the best choice.
 fn balance(factors: &[u32]) -> (u32, Reverse<Vec<u32>>) {
     let upwards = factors.iter().rev().copied().collect();
     (spread(factors), Reverse(upwards))
 }
 
-/// Difference between the first factor and the last one.
+/// Difference between the first factor and the last.
 fn spread(factors: &[u32]) -> u32 {
     match factors {
         [first, .., last] => first - last,
@@ -102,7 +103,7 @@ fn spread(factors: &[u32]) -> u32 {
     }
 }
 
-/// Whether `count` factors up to `most` can reach `number` at all.
+/// Whether the product of `count` factors of at most `most` can be as large as `number`.
 fn reaches(most: u32, count: usize, number: u32) -> bool {
     let mut reach = 1u64;
     for _ in 0..count {
@@ -114,7 +115,7 @@ fn reaches(most: u32, count: usize, number: u32) -> bool {
     reach >= u64::from(number)
 }
 
-/// The largest number whose power is not above `number`.
+/// The largest integer whose power with exponent `power` is at most `number`.
 fn root(number: u32, power: usize) -> u32 {
     let (mut low, mut high) = (1, number);
     while low < high {
@@ -155,7 +156,7 @@ fn divisors(number: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// All descending factorizations of a number.
+    /// All factorizations of a number into `count` factors of at most `most`, in descending order.
     fn all_factorizations(number: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
         if count == 0 {
             return if number == 1 { vec![vec![]] } else { vec![] };
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_choice_is_better_balanced() {
+    fn balanced_dims_has_the_best_balance() {
         for number in 1..200 {
             for count in 1..5 {
                 let factorizations = all_factorizations(number, count, number);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_few_and_with_many_factors() {
+    fn balanced_dims_of_numbers_with_few_and_many_factors() {
         assert_eq!(balanced_dims(2_147_483_647, 2), [2_147_483_647, 1]);
         assert_eq!(balanced_dims(1 << 30, 30), [2; 30]);
         assert_eq!(balanced_dims(1 << 30, 3), [1 << 10; 3]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows that select the algorithm of a collective, and its limits.
+//! The rows that select the algorithms of collectives, and the limits of these algorithms.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 use crate::collective::choice;
@@ -22,7 +22,7 @@ const fn choice(
     }
 }
 
-/// A row with a size: least, most and default.
+/// A row with a size. The three numbers: least, most and default value.
 const fn size(
     variable: Variable,
     name: &'static str,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one table of MPI_T event types: when an event happens, and its elements.
+//! The only table of MPI_T event types: when an event happens, and its elements.
 //!
-//! Events are recorded where they happen, in the engine or around it ([`crate::Messages::note`]), as a few words; this
-//! table defines the elements of these words. Without a listener, that costs a load and a branch.
+//! Events are recorded as a few words where they happen, in the engine or around it ([`crate::Messages::note`]). This
+//! table defines the elements of an event from these words. If no tool listens, recording costs a load and a branch.
 
 use queue_layout::{COLLECTIVES, EventMask, EventType};
 
@@ -11,30 +11,30 @@ use super::{Category, Verbosity, pvars};
 /// One row of the table of event types.
 #[derive(Clone, Copy, Debug)]
 pub struct EventDescription {
-    /// Its type in the program.
+    /// The event type's identifier in the program.
     pub event: EventType,
-    /// Its name.
+    /// Name of the event type.
     pub name: &'static str,
-    /// Its category.
+    /// Category of the event type.
     pub category: Category,
-    /// Its verbosity level.
+    /// Verbosity level of the event type.
     pub verbosity: Verbosity,
-    /// Its elements.
+    /// Elements of the event.
     pub elements: &'static [Element],
-    /// Its description.
+    /// Description of the event type.
     pub text: &'static str,
 }
 
 /// One element of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Element {
-    /// Its name.
+    /// Name of the element.
     pub name: &'static str,
-    /// Its type.
+    /// Type of the element.
     pub kind: ElementType,
-    /// Its location in the record.
+    /// Where the element is in the record.
     pub from: ElementOrigin,
-    /// The names of its values, if they are an enumeration.
+    /// The names of the element's values, if they are an enumeration; else empty.
     pub words: &'static [&'static str],
 }
 
@@ -48,7 +48,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Its size in bytes, which is its alignment too.
+    /// Size in bytes, which is also the alignment.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -58,19 +58,19 @@ impl ElementType {
     }
 }
 
-/// The location of an element in a record.
+/// Where an element is in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOrigin {
-    /// A word as it is.
+    /// The word with this index, unchanged.
     Word(usize),
-    /// The handle of the communicator whose context is a word.
+    /// The handle of the communicator whose context id is in the word with this index.
     Communicator(usize),
-    /// Whether the context in a word is one of the library's internal messages.
+    /// 1 if the context id in the word with this index is that of internal messages of the library, else 0.
     Internal(usize),
 }
 
 impl EventDescription {
-    /// The displacement of each element in a copy of the whole, as a C compiler would place them.
+    /// The displacement of each element in a copy of the event, as a C compiler would place the elements.
     pub fn displacements(&self) -> impl Iterator<Item = usize> {
         let mut end = 0_usize;
         self.elements.iter().map(move |element| {
@@ -80,14 +80,14 @@ impl EventDescription {
         })
     }
 
-    /// The names of the values of its enumeration element.
+    /// The names of the values of the event's enumeration element; empty: it has no such element.
     #[must_use]
     pub fn words(&self) -> &'static [&'static str] {
         let mut all = self.elements.iter().map(|element| element.words);
         all.find(|words| !words.is_empty()).unwrap_or_default()
     }
 
-    /// Its description, with its elements.
+    /// The description of the event type, with its elements.
     #[must_use]
     pub fn describe(&self) -> String {
         let names: Vec<&str> = self.elements.iter().map(|element| element.name).collect();
@@ -95,17 +95,17 @@ impl EventDescription {
     }
 }
 
-/// The event types with listeners.
+/// The event types for which tools have callbacks.
 static SUBSCRIBED: EventMask = EventMask::none();
 
-/// The event types with listeners.
+/// The event types for which tools have callbacks.
 #[inline(always)]
 #[must_use]
 pub fn wanted() -> &'static EventMask {
     &SUBSCRIBED
 }
 
-/// Replaces the set of event types to be recorded, as bits.
+/// Replaces the set of event types that are recorded. `bits`: a bit for each event type.
 pub fn want(bits: u32) {
     pvars::engine_counters().subscribed.set(bits);
     SUBSCRIBED.set(bits);
@@ -167,8 +167,8 @@ const LARGE: &[Element] = &[
     element("bytes", ElementType::Long, ElementOrigin::Word(1)),
 ];
 
-/// The rail is its number among those of the process, the port that on its device; `serving` is the number of rails in
-/// service.
+/// `rail`: number of the rail among those of the process. `port`: number of the port on its device. `serving`: number
+/// of rails in service.
 const PORT: &[Element] = &[
     element("rail", ElementType::Int, ElementOrigin::Word(0)),
     element("port", ElementType::Int, ElementOrigin::Word(1)),
@@ -200,7 +200,7 @@ const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserBasi
 const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerBasic);
 const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic);
 
-/// The table. An event keeps its index: new ones come last.
+/// The table. An event type keeps its index, so new ones are added at the end.
 pub const EVENTS: &[EventDescription] = &[
     row(
         EventType::UnexpectedMessage,
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s15_3_8_rows_stand_at_their_place_with_names_of_their_own_and_elements() {
+    fn s15_3_8_event_rows_are_ordered_with_unique_names_and_elements() {
         for (at, row) in EVENTS.iter().enumerate() {
             assert_eq!(row.event as usize, at, "{}", row.name);
             let same = |other: &EventDescription| other.name == row.name;
@@ -398,7 +398,7 @@ mod tests {
                 | ElementOrigin::Communicator(word)
                 | ElementOrigin::Internal(word)) = element.from;
                 assert!(word < engine::WORDS, "{}: {}", row.name, element.name);
-                // Values of an enumeration are ints (section 15.3.5).
+                // Values of an enumeration are of type `int` (section 15.3.5).
                 assert!(element.words.is_empty() || element.kind == ElementType::Int);
             }
             let worded = row.elements.iter().filter(|it| !it.words.is_empty());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_lie_where_a_compiler_would_place_them() {
+    fn event_elements_have_the_offsets_of_a_c_struct() {
         let places = |event: EventType| {
             let row = &EVENTS[event as usize];
             row.displacements().collect::<Vec<_>>()
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_name_the_elements() {
+    fn event_descriptions_list_their_elements() {
         let description = EVENTS[EventType::PeerLost as usize].describe();
         assert!(description.ends_with(" Elements: peer."), "{description}");
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Properties of a variable besides its value: category, verbosity, scope.
+//! Properties of a variable other than its value: category, verbosity, scope.
 
-/// The category of a variable. The order is that of the categories of MPI_T.
+/// The category of a variable. The categories are in the order in which MPI_T shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// Everything: the categories below it.
+    /// All categories that MPI_T shows, which are below this one.
     All,
     /// Messages between two ranks.
     PointToPoint,
@@ -25,7 +25,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// All that MPI_T exposes, in order.
+    /// The categories that MPI_T shows, in order.
     pub const SHOWN: [Self; 8] = [
         Self::All,
         Self::PointToPoint,
@@ -37,7 +37,7 @@ impl Category {
         Self::Process,
     ];
 
-    /// Its name.
+    /// Name of the category.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Category {
         }
     }
 
-    /// Its description.
+    /// Description of the category.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -75,13 +75,13 @@ impl Category {
         }
     }
 
-    /// Its index in [`SHOWN`](Self::SHOWN).
+    /// Index of the category in [`SHOWN`](Self::SHOWN); `None`: MPI_T does not show it.
     #[must_use]
     pub fn place(self) -> Option<usize> {
         Self::SHOWN.iter().position(|other| *other == self)
     }
 
-    /// The categories directly below it.
+    /// The categories directly below this one.
     pub fn below(self) -> impl Iterator<Item = Self> {
         let all = Self::SHOWN.into_iter().skip(1);
         all.filter(move |_| self == Self::All)
@@ -110,14 +110,14 @@ pub enum Scope {
     ReadOnly,
     /// Each rank may have its own value.
     Local,
-    /// The same, and it may change at any time.
+    /// Each rank may have its own value, which may change at any time.
     Any,
     /// All ranks have to have the same value.
     AllEqual,
 }
 
 impl Scope {
-    /// The rule for setting the variable, as a sentence of its description.
+    /// A sentence for the description of the variable that says how the variable can be set.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn categories_have_names_of_their_own_and_no_circles() {
+    fn categories_have_unique_names_and_no_cycles() {
         for (place, category) in Category::SHOWN.into_iter().enumerate() {
             assert_eq!(category.place(), Some(place));
             assert!(!category.text().is_empty());
@@ -149,7 +149,7 @@ mod tests {
                 Category::SHOWN.iter().filter(|other| same(other)).count(),
                 1
             );
-            // One level only, so none can contain itself.
+            // There is only one level of categories, so none can contain itself.
             assert!(category.below().all(|below| below.below().next().is_none()));
         }
         assert_eq!(Category::All.below().count(), 7);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durations of the phases of this process's start, for tools: those of the launcher, as it has reported them, and
-//! those of `MPI_Init`.
+//! Durations of the phases of this process's start, for tools: the launcher's phases, as the launcher has reported
+//! them, and the phases of `MPI_Init`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use transport::wait::monotonic_ns;
 use wireup::Launch;
 
-/// The phases, in order. Each is described by its performance variable.
+/// The phases, in order. The performance variable of each phase describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is explained by its variable")]
 pub enum LaunchPhase {
@@ -26,7 +26,7 @@ static TOOK_NS: [AtomicU64; LAPS] = [const { AtomicU64::new(0) }; LAPS];
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static LAP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Duration of a phase; 0 before it is over, or if it was not reported.
+/// Duration of a phase in ns; 0 before the phase is over, or if it was not reported.
 pub(super) fn phase_ns(phase: LaunchPhase) -> u64 {
     TOOK_NS[phase as usize].load(Relaxed)
 }
@@ -42,13 +42,13 @@ pub(crate) fn begin() {
     LAP_NS.store(now, Relaxed);
 }
 
-/// Records the end of a phase, and the start of the next one.
+/// Records the end of a phase, at which the next phase starts.
 pub fn end(phase: LaunchPhase) {
     let now = monotonic_ns();
     took(phase, now.saturating_sub(LAP_NS.swap(now, Relaxed)));
 }
 
-/// Records the launcher's times.
+/// Records the durations that the launcher has reported.
 pub(crate) fn record(launch: &Launch) {
     let began = BEGAN_NS.load(Relaxed);
     for (phase, nanoseconds) in [
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_follow_each_other_and_those_of_the_launcher_are_as_it_says() {
+    fn startup_phases_are_consecutive_and_launcher_phases_as_reported() {
         begin();
         let born_ns = BEGAN_NS.load(Relaxed) - 70;
         record(&Launch {

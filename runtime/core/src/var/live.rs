@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings that may change while MPI runs ([`Scope::Any`]): read at their point of use, with one relaxed load. Copies
-//! on fast paths and in the engine are updated when a flag reports that something [has changed](is_stale).
+//! Settings that may change while MPI runs ([`Scope::Any`]). They are read at their point of use, with one relaxed
+//! load. Copies on fast paths and in the engine are updated when a flag shows that a setting [has changed](is_stale).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -18,22 +18,22 @@ static LIVE: [AtomicU64; ROWS.len()] = {
     all
 };
 
-/// Copies of some values may be out of date.
+/// Whether copies of some values may be out of date.
 static STALE: AtomicBool = AtomicBool::new(false);
 
-/// The present value.
+/// The present value of a setting.
 #[inline(always)]
 pub(crate) fn live(variable: Variable) -> u64 {
     LIVE[variable as usize].load(Relaxed)
 }
 
-/// The same, of a variable whose range fits.
+/// The present value of a setting whose range fits `u32`.
 #[inline(always)]
 pub(crate) fn live_u32(variable: Variable) -> u32 {
     u32::try_from(live(variable)).unwrap_or(u32::MAX)
 }
 
-/// Changes a value.
+/// Changes the value of a setting.
 pub(crate) fn change(variable: Variable, value: u64) {
     LIVE[variable as usize].store(value, Relaxed);
 }
@@ -44,12 +44,12 @@ pub(crate) fn is_stale() -> bool {
     STALE.load(Relaxed)
 }
 
-/// Sets or clears the flag.
+/// Sets or clears the flag that copies may be out of date.
 pub(crate) fn set_stale(stale: bool) {
     STALE.store(stale, Relaxed);
 }
 
-/// Sets all values.
+/// Sets the values of all settings that may change.
 pub(super) fn hold(values: &VariableValues) {
     for row in ROWS.iter().filter(|row| row.scope == Scope::Any) {
         change(row.variable, values.get(row.variable));
@@ -61,15 +61,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_change_is_a_number_or_a_word_and_begins_with_its_default() {
+    fn changeable_settings_start_at_their_defaults() {
         let rows = ROWS.iter().filter(|row| row.scope == Scope::Any);
         for row in rows {
             let default = match row.range {
                 Range::Number { default, .. } => default,
                 Range::Words(_) => 0,
-                _ => panic!("{} is neither a number nor a word", row.name),
+                _ => panic!("{} is neither a number nor an enumeration", row.name),
             };
-            // Other tests of this process change some.
+            // Other tests of this process change the values of these settings.
             let is_tested = matches!(
                 row.variable,
                 Variable::SendsPerLook

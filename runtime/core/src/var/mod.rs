@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one table of control variables. A row is an environment variable, an MPI_T control variable, a line of
-//! `rmpi-info` and a paragraph of the documentation; settings are defined nowhere else.
+//! The only table of control variables. A row is an environment variable, an MPI_T control variable, a line of
+//! `rmpi-info` and a paragraph of the documentation. Settings are defined nowhere else.
 
 mod collectives;
 pub mod events;
@@ -21,23 +21,23 @@ pub use table::{ROWS, Variable};
 /// One row of the table of control variables.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlVariable {
-    /// Its identifier in the program.
+    /// Identifier of the row in the program.
     pub variable: Variable,
-    /// Its name in the environment.
+    /// Name in the environment.
     pub name: &'static str,
-    /// Its category.
+    /// Category of the variable.
     pub category: Category,
-    /// Its verbosity level.
+    /// Verbosity level of the variable.
     pub verbosity: Verbosity,
-    /// Its scope.
+    /// Scope of the variable.
     pub scope: Scope,
-    /// Its permitted values.
+    /// Permitted values.
     pub range: Range,
-    /// Its description, in one paragraph.
+    /// Description, in one paragraph.
     pub text: &'static str,
 }
 
-/// The values of a row, its default and its unit.
+/// The permitted values of a row, with its default and its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
     /// A number.
@@ -48,36 +48,37 @@ pub enum Range {
         most: u64,
         /// Default value.
         default: u64,
-        /// Its unit; empty: none.
+        /// Unit; empty: the number has none.
         unit: &'static str,
     },
-    /// One of some words; the first is the default, the value is the index.
+    /// One of several words. The first is the default; the value is the index of the word.
     Words(&'static [&'static str]),
-    /// A comma-separated list of names out of these; the value has a bit for each name, by its index.
+    /// A comma-separated list of some of these names. In the value, the bit with the index of a name is set if the list
+    /// has that name.
     Names {
         /// All names, at most 64.
         all: &'static [&'static str],
         /// Default list.
         default: &'static str,
     },
-    /// A comma-separated list of items; empty by default. It has no value but its text.
+    /// A comma-separated list of items; empty by default. Only its text is stored; its number is 0.
     List(ListItem),
-    /// A text with this description, parsed where it is used; empty by default.
+    /// A text that is parsed where it is used; empty by default. This string describes the text.
     Text(&'static str),
-    /// Set by the launcher or read by another program of rmpi: a known name, not used here.
+    /// A name that is set by the launcher or read by another program of rmpi, and is not used here.
     Foreign,
 }
 
 /// The type of a list's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListItem {
-    /// A device of a network by its name, with or without a colon and the number of one of its ports.
+    /// A network device by its name. A colon and the number of one of its ports may follow.
     Device,
     /// An index into a table of GIDs.
     GidPlace,
     /// An interface of a host by its name or address, or a network such as `10.1.0.0/16`.
     Interface,
-    /// A range of ports of a host.
+    /// A range of TCP or UDP ports.
     PortRange,
 }
 
@@ -85,7 +86,7 @@ pub enum ListItem {
 #[derive(Clone, Debug)]
 pub struct VariableValues {
     numbers: [u64; ROWS.len()],
-    /// The texts of lists that were set.
+    /// Row and text of each list or text that was set.
     texts: Vec<(usize, String)>,
 }
 
@@ -99,7 +100,7 @@ impl Default for VariableValues {
 }
 
 impl VariableValues {
-    /// Reads the environment: the values, and a warning for each that is invalid.
+    /// Reads the environment. Returns the values, and a warning for each invalid variable.
     #[must_use]
     pub fn from_environment(
         environment: impl Iterator<Item = (String, String)>,
@@ -122,7 +123,7 @@ impl VariableValues {
         (values, warnings)
     }
 
-    /// Changes the value of one row, which parsed to `value`.
+    /// Sets the value of one row, whose `text` was parsed to `value`.
     fn set(&mut self, at: usize, value: u64, text: String) {
         self.numbers[at] = value;
         if ROWS[at].range.is_text() {
@@ -130,7 +131,7 @@ impl VariableValues {
         }
     }
 
-    /// The value of one variable; for [`Range::Words`] the index of the word.
+    /// The value of one variable; for [`Range::Words`], the index of the word.
     #[must_use]
     pub fn get(&self, variable: Variable) -> u64 {
         self.numbers[variable as usize]
@@ -146,7 +147,7 @@ impl VariableValues {
         at.is_some_and(|at| self.get(variable) >> at & 1 != 0)
     }
 
-    /// A list as it was set, or its default.
+    /// The text of a list or text as it was set, or its default.
     #[must_use]
     pub fn text(&self, variable: Variable) -> &str {
         let at = variable as usize;
@@ -191,7 +192,7 @@ impl Range {
         }
     }
 
-    /// A hint for a text that does not parse, if the reason is not obvious.
+    /// A hint for a text that does not parse; empty if the reason is obvious.
     fn remark(self, text: &str) -> String {
         match self {
             Self::Names { all, .. } => match items(text).find(|item| place(all, item).is_none()) {
@@ -221,12 +222,12 @@ impl Range {
                     "" => String::new(),
                     unit => format!(" of {unit}"),
                 };
-                // Other units have these letters too, but seconds are not counted in them.
-                let letters = match unit {
+                // Numbers in other units may have these letters too, but they are not usual with seconds.
+                let suffixes = match unit {
                     "bytes" => "K, M and G may follow; ",
                     _ => "",
                 };
-                format!("a number{of} from {least} to {most} ({letters}default {default})")
+                format!("a number{of} from {least} to {most} ({suffixes}default {default})")
             }
             Self::Words(words) => format!("one of {} (default {})", words.join(", "), words[0]),
             Self::Names { all, default } => {
@@ -273,7 +274,7 @@ impl ListItem {
     }
 }
 
-/// The error of a text that is valid except for its length.
+/// The hint for a text that is valid except for its length.
 fn too_long(text: &str) -> String {
     let (bytes, most) = (text.len(), MAX_TEXT_BYTES - 1);
     format!("; it has {bytes} bytes, at most {most} are allowed")
@@ -289,7 +290,7 @@ pub fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|item| !item.is_empty())
 }
 
-/// The bits of the names in a list; `None` if one of them does not exist.
+/// The bits of the names in a list; `None`: a name does not exist.
 fn names(all: &[&str], text: &str) -> Option<u64> {
     items(text).try_fold(0, |bits, item| Some(bits | 1 << place(all, item)?))
 }
@@ -299,7 +300,7 @@ fn place(all: &[&str], name: &str) -> Option<usize> {
         .position(|other| other.eq_ignore_ascii_case(name))
 }
 
-/// The nearest name, if it is close.
+/// A hint with the nearest name, if its edit distance is at most 2; else empty.
 fn suggestion(all: &[&str], wrong: &str) -> String {
     let nearest = all.iter().map(|name| (distance(name, wrong), name)).min();
     match nearest {
@@ -308,7 +309,7 @@ fn suggestion(all: &[&str], wrong: &str) -> String {
     }
 }
 
-/// A number with an optional binary suffix, or in hexadecimal digits after `0x`.
+/// Parses a number with an optional binary suffix (K, M, G), or hexadecimal digits after `0x`.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Some(digits) = text.strip_prefix("0x") {
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_the_environment_with_suffixes() {
+    fn numbers_from_the_environment_accept_size_suffixes() {
         let (values, warnings) = read(&[
             ("RMPI_EAGER_LIMIT", "4K"),
             ("PATH", "/"),
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_keeps_the_default_and_says_the_range() {
+    fn an_invalid_value_keeps_the_default_and_warns_with_the_range() {
         let (values, warnings) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
         assert_eq!(values.get(Variable::EagerLimit), 8192);
         assert!(
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_brings_the_nearest() {
+    fn a_misspelt_variable_suggests_the_nearest_name() {
         let (_, warnings) = read(&[("RMPI_EAGER_LIMITS", "1")]);
         assert_eq!(
             warnings,
@@ -401,7 +402,7 @@ mod tests {
     };
 
     #[test]
-    fn a_list_of_names_is_a_set_of_them() {
+    fn a_list_setting_is_a_set_of_names() {
         assert_eq!(PROVIDERS.default(), 0b011);
         for (text, value) in [
             ("verbs", 0b100),
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_of_a_list_brings_the_nearest_and_all_there_are() {
+    fn an_invalid_list_item_suggests_the_nearest_name() {
         assert_eq!(
             PROVIDERS.describe(),
             "a list of some of self, shm, verbs (with commas between; default self,shm)"
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_a_name_and_may_have_a_port() {
+    fn a_device_setting_has_a_name_and_an_optional_port() {
         let range = Range::List(ListItem::Device);
         for text in ["", "mlx5_0", "mlx5_0:1, mlx5_1:255", "rxe0,", "hfi1_0.2"] {
             assert_eq!(range.parse(text), Some(0), "{text}");
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_asked_for_its_names_and_for_its_text() {
+    fn a_list_setting_has_names_and_text() {
         let (values, warnings) = read(&[
             ("RMPI_PROVIDERS", "Verbs"),
             ("RMPI_NET_DEVICES", "mlx5_0:1, mlx5_1"),
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_in_the_order_of_their_variables() {
+    fn setting_rows_are_in_the_order_of_their_variables() {
         for (at, row) in ROWS.iter().enumerate() {
             assert_eq!(row.variable as usize, at, "{}", row.name);
             assert!(row.name.starts_with("RMPI_") && !row.text.is_empty());

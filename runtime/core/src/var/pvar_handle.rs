@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One handle of a performance variable: its binding, and its own view of the value. Every step is one store, so that
-//! a signal handler or another thread sees the value before or after it.
+//! A handle of a performance variable: its binding, and the handle's own view of the value. Every step is one store, so
+//! a signal handler or another thread sees the value either before or after the step.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::pvars::PerformanceVariable;
 
-/// The state of one handle of a performance variable, or of a free entry.
+/// The state of a handle of a performance variable, or of a free entry.
 #[derive(Debug, Default)]
 pub(super) struct PvarHandle {
-    /// Twice the generation, plus 1 while it is in use.
+    /// Twice the generation, plus 1 while the entry is in use.
     life: AtomicU32,
-    /// Index of the variable in the table.
+    /// Index of the variable in [`PVARS`](super::pvars::PVARS).
     pvar: AtomicU32,
-    /// The session, by the number that identifies one use of its entry.
+    /// The session, as the number that identifies one use of a session's entry.
     session: AtomicU32,
-    /// Its binding: see `tool_sessions`.
+    /// The binding of the handle: see `tool_sessions`.
     object: AtomicU64,
     running: AtomicU32,
     /// Number of values of the variable.
     count: AtomicU32,
     first: PvarAccount,
-    /// The further values: allocated when the handle is first used for a variable that has them, and kept.
+    /// The values after the first. Allocated when the entry is first used for a variable with several values, and kept.
     others: OnceLock<Box<[PvarAccount]>>,
 }
 
-/// One value as this handle sees it.
+/// One value as this handle shows it.
 #[derive(Debug, Default)]
 struct PvarAccount {
-    /// The source's value when this one was 0; valid only while it runs.
+    /// The source's value when this value was 0; valid only while the handle runs.
     base: AtomicU64,
-    /// The value while it is stopped.
+    /// The value while the handle is stopped.
     held: AtomicU64,
 }
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
 impl PvarHandle {
-    /// Takes this entry for a new handle, stopped; the handle of a counter reads 0 until it is started.
+    /// Takes this entry for a new handle, which is stopped. The handle of a counter reads 0 until it is started.
+    /// Returns the generation of the handle.
     pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
             // The only count other than one is that of the ranks, which never changes.
@@ -57,12 +58,12 @@ impl PvarHandle {
             account.held.store(0, RELAXED);
         }
         let life = self.life.load(RELAXED) | 1;
-        // PAIR(pvar-handle-life): `is_open` loads with Acquire what was stored above.
+        // PAIR(pvar-handle-life): `is_open` loads with Acquire, and then sees the stores above.
         self.life.store(life, Ordering::Release);
         generation(life)
     }
 
-    /// Ends the use. Its handle is invalid from here on.
+    /// Ends the use of this entry. Its handle is invalid from now on.
     pub(super) fn close(&self) {
         let life = self.life.load(RELAXED);
         // PAIR(pvar-handle-life): as in `open`.
@@ -70,14 +71,14 @@ impl PvarHandle {
             .store((life | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether the handle of this generation and session is this one.
+    /// Whether this entry is in use for the handle with this generation and session.
     pub(super) fn is_open(&self, of: u8, session: u32) -> bool {
         // PAIR(pvar-handle-life): `open` and `close` store with Release.
         let life = self.life.load(Ordering::Acquire);
         life & 1 != 0 && generation(life) == of && self.session.load(RELAXED) == session
     }
 
-    /// Whether it is in use by a session.
+    /// Whether this entry is in use by a session.
     pub(super) fn is_of(&self, session: u32) -> bool {
         // PAIR(pvar-handle-life): `open` and `close` store with Release.
         self.life.load(Ordering::Acquire) & 1 != 0 && self.session.load(RELAXED) == session
@@ -107,7 +108,7 @@ impl PvarHandle {
         self.running.load(RELAXED) != 0
     }
 
-    /// Starts it, or continues where it stopped. `now` is the source of each value.
+    /// Starts the handle, or continues where it stopped. `now` returns the present value of the source of each value.
     pub(super) fn start(&self, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
             let held = account.held.load(RELAXED);
@@ -116,7 +117,7 @@ impl PvarHandle {
         self.running.store(1, RELAXED);
     }
 
-    /// Stops it; keeps its value.
+    /// Stops the handle, which keeps its values. `now`: as for [`start`](Self::start).
     pub(super) fn stop(&self, pvar: &PerformanceVariable, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
             account.held.store(self.value(pvar, at, now(at)), RELAXED);
@@ -128,7 +129,7 @@ impl PvarHandle {
         (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
     }
 
-    /// A value, given that its source is `now`.
+    /// Value number `at` of the handle. `now`: the present value of its source.
     pub(super) fn value(&self, pvar: &PerformanceVariable, at: usize, now: u64) -> u64 {
         if pvar.is_continuous() {
             return now;
@@ -143,7 +144,8 @@ impl PvarHandle {
         }
     }
 
-    /// Sets a value of a counter; returns the previous one. One exchange, so that nothing is counted twice or lost.
+    /// Sets a value of a counter, and returns the previous value. It is one atomic exchange, so nothing is counted
+    /// twice or lost.
     pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
         let Some(account) = self.account(at) else {
             return 0;
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_counts_what_happens_while_it_runs() {
+    fn a_counter_counts_only_while_started() {
         let (pvar_handle, pvar) = (PvarHandle::default(), counter());
         pvar_handle.open(3, 1, 1, 0);
         assert_eq!(pvar_handle.value(pvar, 0, 500), 0);
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_overflows_goes_on_from_zero() {
+    fn a_counter_continues_after_overflow() {
         let (pvar_handle, pvar) = (PvarHandle::default(), counter());
         pvar_handle.open(3, 1, 1, 0);
         pvar_handle.start(|_| u64::MAX - 1);
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_has_an_account_of_its_own() {
+    fn elements_of_a_counter_are_independent() {
         let (pvar_handle, pvar) = (PvarHandle::default(), counter());
         pvar_handle.open(3, 3, 1, 0);
         pvar_handle.start(|at| 100 * at as u64);
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_handle_names_nothing() {
+    fn a_closed_pvar_handle_is_invalid() {
         let pvar_handle = PvarHandle::default();
         let first = pvar_handle.open(3, 1, 7, 9);
         assert!(

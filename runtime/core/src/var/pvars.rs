@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Performance variables: their definition and how they are read; [`PVARS`] are all of them. All numbers are atomic
-//! and read without a lock, so that a signal handler may read them whatever it has interrupted.
+//! Performance variables: their definition, and how they are read. [`PVARS`] has all of them. All numbers are atomic
+//! and read without a lock, so a signal handler may read them, whatever it has interrupted.
 
 mod table;
 
@@ -19,19 +19,19 @@ use super::{Category, Verbosity};
 /// One performance variable.
 #[derive(Clone, Copy, Debug)]
 pub struct PerformanceVariable {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'static str,
-    /// Its category.
+    /// Category of the variable.
     pub category: Category,
-    /// Its verbosity level.
+    /// Verbosity level of the variable.
     pub verbosity: Verbosity,
-    /// Its class.
+    /// Class of the variable.
     pub class: PvarClass,
-    /// Its type.
+    /// Type of the value.
     pub kind: PvarNumber,
-    /// Its source.
+    /// Source of the value.
     pub source: PvarSource,
-    /// Its description.
+    /// Description of the variable.
     pub text: &'static str,
 }
 
@@ -54,13 +54,13 @@ pub enum PvarClass {
 /// The type of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvarNumber {
-    /// `int`; an enumeration if there are names.
+    /// `int`; if there are names, an enumeration with these names.
     Int(&'static [&'static str]),
     /// `unsigned int`.
     Unsigned,
     /// `unsigned long long`.
     Long,
-    /// `double`, as its bits; of a timer, which is in seconds, the nanoseconds.
+    /// `double`. The value is stored as its bits; that of a timer, which reads in seconds, as nanoseconds.
     Double,
 }
 
@@ -69,7 +69,7 @@ pub enum PvarNumber {
 pub enum PvarSource {
     /// A number of the process.
     Process(fn(&EngineCounters) -> u64),
-    /// A watermark of a level, for each handle since its start.
+    /// The highest or lowest value of a level since the start of the handle.
     Extreme(fn(&EngineCounters) -> &WatermarkCounter),
     /// A number of one communicator.
     Comm(fn(&CommRow, usize) -> u64, usize),
@@ -92,30 +92,30 @@ impl std::fmt::Debug for PvarSource {
 }
 
 impl PerformanceVariable {
-    /// Whether it is bound to a communicator.
+    /// Whether a handle of the variable is bound to a communicator.
     #[must_use]
     pub fn is_of_comm(&self) -> bool {
         matches!(self.source, PvarSource::Comm(..) | PvarSource::Queue(_))
     }
 
-    /// Number of values.
+    /// Number of values of the variable.
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.source, traffic()) {
             (PvarSource::Ranks(_), Some(traffic)) => traffic.size(),
-            // Before `MPI_Init`: the number that there will be.
+            // Before `MPI_Init`: the number of ranks that the job is expected to have.
             (PvarSource::Ranks(_), None) => LaunchState::expected_size() as usize,
             _ => 1,
         }
     }
 
-    /// Whether it has a number for each world rank.
+    /// Whether the variable has a number for each world rank.
     #[must_use]
     pub fn is_of_ranks(&self) -> bool {
         matches!(self.source, PvarSource::Ranks(_))
     }
 
-    /// Whether it counts from the start of a handle, so that a handle can be started, stopped and set.
+    /// Whether the variable counts from the start of a handle, so that a handle can be started, stopped and set.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         matches!(
@@ -124,13 +124,13 @@ impl PerformanceVariable {
         )
     }
 
-    /// Whether it always runs.
+    /// Whether handles of the variable always run.
     #[must_use]
     pub fn is_continuous(&self) -> bool {
         !self.is_counted() && !matches!(self.source, PvarSource::Queue(_))
     }
 
-    /// Whether it cannot be written or reset.
+    /// Whether the variable cannot be written or reset.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         !self.is_counted() && !matches!(self.source, PvarSource::Extreme(_))
@@ -165,16 +165,16 @@ pub(crate) fn set_unexpected_budget(bytes: u64) {
     BUDGET.store(bytes, Relaxed);
 }
 
-/// Whether a tool measures the durations of collectives.
+/// Whether a tool has bound a variable for the durations of collectives.
 static CALLS_TIMED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a tool measures the durations of collectives.
+/// Whether the durations of collectives are measured, because a tool has bound a variable for them.
 #[inline(always)]
 pub(crate) fn are_calls_timed() -> bool {
     CALLS_TIMED.load(Relaxed)
 }
 
-/// To be called when a tool binds this variable.
+/// To be called when a tool binds `pvar` to a handle.
 pub(super) fn is_read(pvar: &PerformanceVariable) {
     if pvar.class == PvarClass::Timer && pvar.is_of_comm() {
         CALLS_TIMED.store(true, Relaxed);

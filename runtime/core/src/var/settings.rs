@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ControlVariable, MAX_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
-/// The rows that are control variables, in the order of their indices: without those for other programs.
+/// The rows that are control variables of MPI_T, in the order of their indices: all rows except those for other
+/// programs.
 pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
     ROWS.iter().filter(|row| row.range != Range::Foreign)
 }
@@ -20,26 +21,26 @@ pub fn control(index: usize) -> Option<&'static ControlVariable> {
 /// The value of a control variable as tools read and write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CvarValue {
-    /// Of [`Range::Number`].
+    /// A number, for [`Range::Number`].
     Number(u64),
-    /// Of [`Range::Words`]: the index of the word.
+    /// The index of a word, for [`Range::Words`].
     Word(usize),
-    /// Of a list.
+    /// The text of a list or text.
     Text(String),
 }
 
 /// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CvarRefusal {
-    /// MPI is initialized: the value is fixed.
+    /// MPI is initialized, and the value can no longer change.
     NotNow,
-    /// Only the environment sets it.
+    /// Only the environment sets the variable.
     Never,
-    /// Not a value of this variable.
+    /// The value is not permitted for this variable.
     Invalid,
 }
 
-/// Size of the longest value of a list, including its final NUL; `None` if the variable is not a text.
+/// Size of the longest text of the variable, including its final NUL. `None`: its values are not texts.
 #[must_use]
 pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     match row.range {
@@ -49,12 +50,12 @@ pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     }
 }
 
-/// The values that a tool has written, and those in force.
+/// The values that a tool has written, and the values in force.
 #[derive(Debug)]
 struct CvarSettings {
-    /// In the order of the writes: row, value and text.
+    /// Row, value and text of each write, in the order of the writes.
     written: Vec<(usize, u64, String)>,
-    /// Set once MPI is initialized.
+    /// The values in force; `Some` once MPI is initialized.
     fixed: Option<VariableValues>,
 }
 
@@ -64,7 +65,8 @@ fn settings() -> MutexGuard<'static, CvarSettings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a control variable: the one in force, or before MPI is initialized the one that would be.
+/// The value of a control variable. Before MPI is initialized, the value that it would have if MPI were initialized
+/// now.
 #[must_use]
 pub fn read(row: &ControlVariable) -> CvarValue {
     settings().read(row, environment)
@@ -77,7 +79,7 @@ pub fn read(row: &ControlVariable) -> CvarValue {
 pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
-    // Under the lock, so that the value in force is the one that is read.
+    // This must be under the lock, so that a reader gets the value that is in force.
     if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
         live::change(row.variable, number);
         live::set_stale(true);
@@ -85,7 +87,7 @@ pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal
     Ok(())
 }
 
-/// Fixes the values when MPI is initialized: returns them, and a warning for each that is invalid.
+/// Fixes the values when MPI is initialized. Returns the values, and a warning for each invalid variable.
 #[must_use]
 pub fn fix() -> (VariableValues, Vec<String>) {
     let fixed = settings().fix(environment());
@@ -170,7 +172,7 @@ fn value(values: &VariableValues, row: &ControlVariable) -> CvarValue {
     }
 }
 
-/// The number and the text of a value, if it is one of this row.
+/// The number and the text of a value; `None`: the row does not permit the value.
 fn parsed(row: &ControlVariable, value: &CvarValue) -> Option<(u64, String)> {
     match (row.range, value) {
         (Range::Number { least, most, .. }, CvarValue::Number(number)) => (least..=most)
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_programs_are_no_control_variables() {
+    fn launcher_settings_are_not_control_variables() {
         let count = controls().count();
         assert!(count >= 60, "{count}");
         assert_eq!(control(0).unwrap().name, "RMPI_EAGER_LIMIT");
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_comes_before_the_environment_and_holds_when_mpi_begins() {
+    fn a_written_cvar_overrides_the_environment_at_mpi_init() {
         let mut settings = CvarSettings::new();
         let limit = row(Variable::EagerLimit);
         let given = || set("RMPI_EAGER_LIMIT", "4K");
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_out_of_range_or_of_another_kind_changes_nothing() {
+    fn writing_an_invalid_cvar_value_changes_nothing() {
         let mut settings = CvarSettings::new();
         for (variable, value) in [
             (Variable::EagerLimit, CvarValue::Number(8193)),
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read_as_texts_that_fit_their_room() {
+    fn list_cvars_are_read_as_texts_within_their_size() {
         let mut settings = CvarSettings::new();
         let (providers, devices) = (row(Variable::Providers), row(Variable::NetDevices));
         let all = settings.read(providers, Vec::new);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows.
+//! The rows of the table of control variables.
 
 use super::{Category, ControlVariable, ListItem, Range, Scope, Verbosity};
 use super::{collectives, tuning};
@@ -842,7 +842,8 @@ pub const ROWS: [ControlVariable; 99] = [
     ),
 ];
 
-/// A number of the network, which may differ between ranks: least, most, default.
+/// A row with a number of the network, which may differ between ranks. The three numbers: least, most and default
+/// value.
 const fn net(
     variable: Variable,
     name: &'static str,

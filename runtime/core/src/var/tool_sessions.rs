@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and handles of performance variables. Making and freeing them takes a lock and allocates; all else uses
-//! atomic loads and stores alone, for signal handlers.
+//! Sessions and handles of performance variables. Making and freeing them takes a lock and allocates memory. Everything
+//! else uses only atomic loads and stores, so that signal handlers may do it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,23 +14,23 @@ use super::traffic::{PeerTraffic, traffic};
 /// Why an operation on a performance variable was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvarRefusal {
-    /// No session, or one that was freed.
+    /// The session does not exist, or was freed.
     Session,
-    /// No handle, one that was freed or is of another session, or its communicator was freed.
+    /// The handle does not exist, was freed or is of another session; or its communicator was freed.
     Handle,
-    /// There is no variable with this index.
+    /// No variable has this index.
     Index,
-    /// An invalid parameter.
+    /// A parameter is invalid.
     Invalid,
-    /// It always runs.
+    /// The handle always runs, so it cannot be started or stopped.
     StartStop,
-    /// It is read-only.
+    /// The variable is read-only.
     Write,
-    /// It cannot be read and reset in one step.
+    /// The variable cannot be read and reset in one step.
     Atomic,
-    /// Too many handles.
+    /// There are too many handles.
     Handles,
-    /// Too many sessions.
+    /// There are too many sessions.
     Sessions,
 }
 
@@ -39,7 +39,7 @@ pub enum PvarRefusal {
 pub struct SessionKey {
     /// Index of the entry.
     pub index: usize,
-    /// Counts the uses of the entry.
+    /// Number of uses of the entry, modulo 256.
     pub generation: u8,
 }
 
@@ -48,33 +48,33 @@ pub struct SessionKey {
 pub enum PvarBinding {
     /// No object.
     Nothing,
-    /// A communicator, and the observer of its queue if the variable is the length of one.
+    /// A communicator. If the variable is the length of a queue, also the observer of the communicator's queue.
     Comm(&'static CommRow, Option<usize>),
 }
 
 /// All sessions and handles of the process.
 static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
-/// Allocates the memory that signal handlers need.
+/// Allocates the memory that signal handlers need; returns the sessions.
 pub fn open() -> &'static ToolSessions {
     TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::engine_counters())))
 }
 
-/// The sessions that [`open`] has made.
+/// The sessions; `None` before [`open`] was called.
 #[must_use]
 pub fn get() -> Option<&'static ToolSessions> {
     TOOL_SESSIONS.get()
 }
 
-/// The sessions of MPI_T, their handles of performance variables, and the communicators that those are bound to.
+/// The sessions of MPI_T, their handles of performance variables, and the communicators that the handles are bound to.
 #[derive(Debug)]
 pub struct ToolSessions {
     counters: Arc<EngineCounters>,
-    /// Twice the generation, plus 1 while it is in use.
+    /// For each session's entry, twice the generation, plus 1 while the entry is in use.
     sessions: Vec<AtomicU32>,
-    /// Chunks of growing size, which never move.
+    /// Chunks of handles, each larger than the one before. They never move.
     pvar_handles: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
-    /// The rows that handles were bound to; rows are reused, so there are few.
+    /// The rows of communicators that handles were bound to. Communicators reuse rows, so there are few.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
 }
@@ -91,7 +91,7 @@ const CHUNKS: usize = 12;
 const FIRST_HANDLES: usize = 128;
 const ROWS: usize = 1024;
 
-/// Chunk and index of a handle.
+/// The chunk of a handle, and the handle's index in the chunk.
 fn place(index: usize) -> (usize, usize) {
     let chunk = ((index + FIRST_HANDLES) / FIRST_HANDLES).ilog2() as usize;
     (chunk, index + FIRST_HANDLES - (FIRST_HANDLES << chunk))
@@ -115,7 +115,7 @@ impl ToolSessions {
     /// Makes a session.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many sessions.
     pub fn create_session(&self) -> Result<SessionKey, PvarRefusal> {
         let _one = self.making();
         let is_free = |session: &AtomicU32| session.load(Relaxed) & 1 == 0;
@@ -128,7 +128,7 @@ impl ToolSessions {
         })
     }
 
-    /// Frees a session with its handles.
+    /// Frees a session and its handles.
     ///
     /// # Errors
     /// When there is no such session.
@@ -145,19 +145,19 @@ impl ToolSessions {
         Ok(())
     }
 
-    /// Frees everything.
+    /// Frees all sessions and handles.
     pub fn clear(&self) {
         for (index, life) in self.sessions.iter().enumerate() {
             let life = life.load(Relaxed);
             let generation = generation(life);
             if life & 1 != 0 {
-                // Cannot fail: it was just found.
+                // Cannot fail, because the session was just found.
                 let _ = self.free_session(SessionKey { index, generation });
             }
         }
     }
 
-    /// The number by which handles identify one use of a session's entry.
+    /// The number that identifies one use of a session's entry; handles store it.
     fn session(&self, key: SessionKey) -> Result<u32, PvarRefusal> {
         let life = self.sessions.get(key.index).ok_or(PvarRefusal::Session)?;
         let life = life.load(Relaxed);
@@ -168,10 +168,11 @@ impl ToolSessions {
         Ok(place << 8 | u32::from(key.generation))
     }
 
-    /// Makes a handle of the variable at an index of [`PVARS`]. A continuous one is started.
+    /// Makes a handle of the variable at index `at` of [`PVARS`]. The handle of a continuous variable always runs.
     ///
     /// # Errors
-    /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
+    /// When the session or the variable does not exist, `bound` is not the object that the variable needs, or there are
+    /// too many handles.
     pub fn alloc(
         &self,
         session: SessionKey,
@@ -212,7 +213,7 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// The binding as a handle stores it: an observer, or a row, the use of the row and an observer.
+    /// The binding as a handle stores it: an observer; or the index of a row, the use of that row, and an observer.
     fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         pvars::is_read(pvar);
         match (pvar.source, bound) {
@@ -285,7 +286,7 @@ impl ToolSessions {
         is_it.then_some(pvar_handle).ok_or(PvarRefusal::Handle)
     }
 
-    /// The present value of the source of a handle's value.
+    /// The present value of the source of value number `at` of a handle, and the handle's variable.
     fn now(
         &self,
         pvar_handle: &PvarHandle,
@@ -308,7 +309,7 @@ impl ToolSessions {
         Ok((pvar, now))
     }
 
-    /// The row that a handle is bound to, as long as its communicator exists.
+    /// The row of the communicator that a handle is bound to; an error if that communicator was freed.
     fn row(&self, pvar_handle: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
         let object = pvar_handle.object();
         let at = object >> ROW_SHIFT & ROW_MASK;
@@ -319,10 +320,10 @@ impl ToolSessions {
         is_it.then_some(*row).ok_or(PvarRefusal::Handle)
     }
 
-    /// Starts a handle; `None`: all of the session that can be started.
+    /// Starts a handle; `None`: all handles of the session that can be started.
     ///
     /// # Errors
-    /// When there is no such session or handle, or it always runs.
+    /// When there is no such session or handle, or the handle always runs.
     pub fn start(
         &self,
         session: SessionKey,
@@ -339,10 +340,10 @@ impl ToolSessions {
         })
     }
 
-    /// Stops a handle; `None`: all of the session that can be stopped.
+    /// Stops a handle; `None`: all handles of the session that can be stopped.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// When there is no such session or handle, or the handle always runs.
     pub fn stop(&self, session: SessionKey, handle: Option<SessionKey>) -> Result<(), PvarRefusal> {
         self.each(session, handle, |pvar_handle, pvar| {
             if pvar.is_continuous() {
@@ -355,10 +356,10 @@ impl ToolSessions {
         })
     }
 
-    /// Resets a handle to its starting value; `None`: all of the session that can be reset.
+    /// Resets a handle to its starting value; `None`: all handles of the session that can be reset.
     ///
     /// # Errors
-    /// When there is no such session or handle, or it is read-only.
+    /// When there is no such session or handle, or its variable is read-only.
     pub fn reset(
         &self,
         session: SessionKey,
@@ -372,7 +373,7 @@ impl ToolSessions {
         })
     }
 
-    /// Applies `act` to a handle, or for `None` to all handles of the session, skipping those for which it fails.
+    /// Applies `act` to a handle. `None`: to all handles of the session; a handle for which `act` fails is skipped.
     fn each(
         &self,
         session: SessionKey,
@@ -396,7 +397,7 @@ impl ToolSessions {
         Ok(())
     }
 
-    /// As [`now`](Self::now), for a handle that was just validated.
+    /// As [`now`](Self::now), for a handle that was just validated; returns only the value.
     fn shows(&self, pvar_handle: &PvarHandle, at: usize) -> u64 {
         self.now(pvar_handle, at).map_or(0, |(_, now)| now)
     }
@@ -409,7 +410,7 @@ impl ToolSessions {
         Ok(self.find(session, handle)?.count())
     }
 
-    /// A value of a handle.
+    /// The variable of a handle, and its value number `at`.
     ///
     /// # Errors
     /// When there is no such session or handle.
@@ -437,10 +438,10 @@ impl ToolSessions {
         PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)
     }
 
-    /// Sets a value of a handle.
+    /// Sets value number `at` of a handle.
     ///
     /// # Errors
-    /// When there is no such session or handle, or it is read-only.
+    /// When there is no such session or handle, or its variable is read-only.
     pub fn write(
         &self,
         session: SessionKey,
@@ -454,10 +455,10 @@ impl ToolSessions {
             .map(|_| ())
     }
 
-    /// Reads a value of a handle and resets it in the same step.
+    /// Reads value number `at` of a handle and resets it in one step.
     ///
     /// # Errors
-    /// When there is no such session or handle, or it is read-only.
+    /// When there is no such session or handle, or its variable is read-only.
     pub fn read_reset(
         &self,
         session: SessionKey,
@@ -473,7 +474,7 @@ impl ToolSessions {
         Ok((pvar, value))
     }
 
-    /// Sets another value, or the starting value; returns the previous one.
+    /// Sets a value; `None`: the starting value. Returns the previous value.
     fn exchange(
         &self,
         pvar_handle: &PvarHandle,
@@ -507,7 +508,7 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The binding of a handle: the use of a row in the low half, then its index, then an observer.
+/// The binding of a handle: the use of a row in the low half; above it the index of the row; above that an observer.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;
@@ -531,14 +532,14 @@ mod tests {
     }
 
     #[test]
-    fn places_fill_chunk_after_chunk() {
+    fn handle_places_fill_chunk_after_chunk() {
         assert_eq!((place(0), place(127)), ((0, 0), (0, 127)));
         assert_eq!((place(128), place(383)), ((1, 0), (1, 255)));
         assert_eq!(place(384), (2, 0));
     }
 
     #[test]
-    fn sessions_do_not_see_each_others_steps() {
+    fn pvar_sessions_are_independent() {
         let sessions = sessions();
         let (one, two) = (
             sessions.create_session().unwrap(),
@@ -574,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_sessions_and_handles_name_nothing() {
+    fn freed_sessions_and_handles_are_invalid() {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let at = find("communicators");
@@ -603,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn what_always_runs_is_not_started_and_what_is_read_only_not_set() {
+    fn continuous_pvars_do_not_start_and_read_only_pvars_are_not_set() {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let level = sessions
@@ -639,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn watermarks_of_two_handles_begin_when_each_does() {
+    fn a_watermark_begins_when_its_handle_does() {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let level = |more: u64, less: u64| {
@@ -678,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_a_communicator_ends_with_it() {
+    fn a_pvar_of_a_communicator_becomes_invalid_with_it() {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let row: &'static CommRow = Box::leak(Box::default());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that this process has sent to each peer. The fast path of eight-byte messages counts nothing: the
-//! transport computes their number from its rings when it is read.
+//! Counts the messages that this process has sent to each peer. The fast path of eight-byte messages counts nothing:
+//! when a count is read, the transport computes the number of these messages from its rings.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use transport::{FabricCounters, Grown};
 
 use crate::carrier::carrier;
 
-/// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may read.
+/// Messages and bytes sent to each peer. Only one thread at a time sends; any thread and any signal handler may read.
 #[derive(Debug)]
 pub struct PeerTraffic {
     peers: Grown<Sent>,
-    /// Ranks of the job, which are the first peers.
+    /// Number of ranks of the job, which are the first peers.
     ranks: usize,
     fabric: FabricCounters,
     channels: Arc<LiveChannelCounters>,
@@ -29,21 +29,22 @@ struct Sent {
     shown: [AtomicU64; 2],
 }
 
-/// The traffic of this process, since MPI is initialized.
+/// The traffic of this process; set when MPI is initialized.
 static TRAFFIC: OnceLock<Arc<PeerTraffic>> = OnceLock::new();
 
-/// See [`TRAFFIC`]; `None` before MPI is initialized.
+/// The traffic of this process; `None` before MPI is initialized.
 pub(super) fn traffic() -> Option<&'static Arc<PeerTraffic>> {
     TRAFFIC.get()
 }
 
-/// Publishes this traffic to tools when MPI is initialized.
+/// Publishes `traffic` to tools, when MPI is initialized.
 pub(crate) fn show(traffic: &Arc<PeerTraffic>) {
     let _ = TRAFFIC.set(Arc::clone(traffic));
 }
 
 impl PeerTraffic {
-    /// For a process in a job of `size`, with the counters of its transport and channels.
+    /// The traffic of a process in a job of `size` ranks. `fabric` and `channels`: the counters of its transport and
+    /// channels.
     #[must_use]
     pub(crate) fn new(
         size: u32,
@@ -58,12 +59,13 @@ impl PeerTraffic {
         }
     }
 
-    /// Raises the number of peers to `peers`.
+    /// Raises the number of counted peers to `peers`.
     pub(crate) fn grow_to(&self, peers: u32) {
         self.peers.grow_to(peers as usize);
     }
 
-    /// Counts a message that was not sent by the fast path of eight-byte messages; for the thread that sends.
+    /// Counts a message that was not sent on the fast path of eight-byte messages. To be called by the thread that
+    /// sends.
     #[inline(always)]
     pub(crate) fn count(&self, peer: Peer, bytes: u64) {
         if let Some(sent) = self.peers.get(peer.0 as usize) {
@@ -84,19 +86,19 @@ impl PeerTraffic {
         self.channels.snapshot()
     }
 
-    /// Processes of the job.
+    /// Number of ranks of the job.
     #[must_use]
     pub fn size(&self) -> usize {
         self.ranks
     }
 
-    /// Messages sent to a world rank.
+    /// Number of messages sent to a world rank.
     #[must_use]
     pub fn messages(&self, rank: usize) -> u64 {
         self.read(rank, 0)
     }
 
-    /// Bytes sent to a world rank.
+    /// Number of bytes sent to a world rank.
     #[must_use]
     pub fn bytes(&self, rank: usize) -> u64 {
         self.read(rank, 1)
@@ -111,7 +113,7 @@ impl PeerTraffic {
             0 => sent.messages.get().wrapping_add(words),
             _ => sent.bytes.get().wrapping_add(bytes),
         };
-        // While a send is in progress the count may be lower than before; a reported value never decreases.
+        // While a send is in progress the count may be lower than before. A reported value must never decrease.
         sent.shown[what].fetch_max(now, Relaxed).max(now)
     }
 }
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
+    fn traffic_is_counted_per_peer_and_never_decreases() {
         let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
         let traffic = PeerTraffic::new(1, fabric.counters(), Arc::default());
         traffic.count(Peer(0), 100);

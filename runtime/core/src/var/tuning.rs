@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of waiting, memory and protocols within a rank that are numbers for tuning.
+//! The rows for waiting, memory and protocols within a rank whose values are numbers for tuning.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 
-/// A row with a number: least, most and default.
+/// A row with a number. The three numbers: least, most and default value.
 const fn number(
     variable: Variable,
     name: &'static str,

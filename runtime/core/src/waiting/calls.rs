@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of waiting calls for debuggers (`queue_layout::CallTable`): written only once a call has waited for a
-//! while.
+//! Records of waiting calls for debuggers (`queue_layout::CallTable`), written only when a call has waited for some
+//! time.
 
 use std::cell::Cell;
 
@@ -50,11 +50,11 @@ impl WaitPolicy {
                 let peer = wanted.peer.map_or(ANY_PEER, |peer| peer.0);
                 facts.envelope = (peer, wanted.tag.unwrap_or(ANY_TAG));
             }
-            Awaits::Ranks(meeting) => {
+            Awaits::Ranks(awaited) => {
                 facts.waits_for = CALL_RANKS;
-                facts.context = of_messages(meeting.context).0;
-                facts.envelope = meeting.envelope();
-                facts.bytes = meeting.recorded_bytes();
+                facts.context = of_messages(awaited.context).0;
+                facts.envelope = awaited.envelope();
+                facts.bytes = awaited.recorded_bytes();
             }
             Awaits::Other => {}
         }
@@ -78,7 +78,7 @@ fn record_requests<const N: usize>(
     }
 }
 
-/// The system's thread id, cached.
+/// The kernel's id of this thread, cached.
 fn thread() -> u32 {
     thread_local! {
         static NUMBER: Cell<u32> = const { Cell::new(0) };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rests of a rank that repeats calls such as `MPI_Test` and `MPI_Iprobe`.
+//! How a rank rests that repeats calls such as `MPI_Test` and `MPI_Iprobe`.
 //!
-//! A loop around such a call is a wait that the application has written itself. Where ranks share cores it must yield
-//! the core, as [`rest`](crate::Universe::rest) does, or the ranks that it waits for cannot run until its time slice
-//! is over. It never sleeps long, since the application may poll other things between two calls, and an application
-//! that computes between them is not delayed.
+//! A loop around such a call is a wait that the application has written itself. If ranks share cores, the rank must
+//! yield the core, as [`rest`](crate::Universe::rest) does, or the ranks that it waits for cannot run until its time
+//! slice is over. The rank never sleeps long, because the application may poll other things between two calls. An
+//! application that computes between two calls is not delayed.
 
 use std::time::{Duration, Instant};
 
@@ -14,28 +14,28 @@ use super::{WaitContext, WaitPolicy, WaitProgress, short_sleep};
 use crate::var::Variable;
 use crate::var::live::live;
 
-/// The polls of this process since one of them made progress.
+/// The polls of this process since a poll last made progress.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
     /// Consecutive polls in which nothing happened.
     idle_polls: u32,
-    /// When the last one of them returned; known where ranks share cores.
+    /// When the last poll returned; known if ranks share cores.
     returned: Option<Instant>,
     wait: WaitProgress,
-    /// Limit of the next sleep, if that is more than [`FIRST_SLEEP`].
+    /// Limit of the next sleep, if it is longer than [`FIRST_SLEEP`].
     sleep: Duration,
-    /// The last rest was a sleep.
+    /// Whether the last rest was a sleep.
     slept: bool,
-    /// The last sleep was ended by an event.
+    /// Whether an event ended the last sleep.
     woken: bool,
 }
 
-/// The rest of a thread between two polls while other threads of its process wait too.
+/// The rest of a thread between two polls, in a process whose other threads may wait too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Yields the core.
     Yield,
-    /// Sleeps for so long; nothing wakes it.
+    /// Sleeps for this time; nothing wakes the thread.
     Sleep(Duration),
 }
 
@@ -50,22 +50,22 @@ impl Pause {
 }
 
 impl Polling {
-    /// Something has happened: restarts the count of polls in vain.
+    /// Restarts the count of polls without progress, because something has happened.
     #[inline]
     pub(crate) fn begin_anew(&mut self) {
         if self.idle_polls != 0 {
             self.idle_polls = 0;
             self.returned = None;
             self.wait = WaitProgress::default();
-            // After a long series the next one may be long too: it does not begin with the shortest sleep.
+            // After a long series of polls the next series may be long too: it does not begin with the shortest sleep.
             if !self.woken {
                 self.sleep /= 2;
             }
         }
     }
 
-    /// Ends a rest, and restarts the count if the following turn `moved` anything. Time that other processes used
-    /// meanwhile is not the application's computation.
+    /// Ends a rest, and restarts the count if the turn after the rest has `moved` anything. The time that other
+    /// processes used during the rest is not counted as computation of the application.
     pub(crate) fn end_rest(&mut self, moved: bool) {
         self.returned = Some(Instant::now());
         if std::mem::take(&mut self.slept) {
@@ -76,14 +76,14 @@ impl Polling {
         }
     }
 
-    /// Counts one more poll in vain; `true`: a check whether cores are shared is due.
+    /// Counts one more poll without progress. `true`: a check whether cores are shared is due.
     #[inline]
     fn count(&mut self) -> bool {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         self.idle_polls.is_multiple_of(POLLS_PER_CHECK)
     }
 
-    /// Whether the application has computed since the last poll. Polls that follow are a new series.
+    /// Whether the application has computed since the last poll; the polls after that are a new series.
     fn has_computed(&mut self, now: Instant) -> bool {
         let last = self.returned.replace(now);
         let computed = last.is_none_or(|last| now - last > COMPUTES);
@@ -93,7 +93,7 @@ impl Polling {
         computed
     }
 
-    /// Limit of this sleep; that of the next one is twice as long. `None`: polls never sleep.
+    /// Limit of this sleep; the limit of the next sleep is twice as long. `None`: polls never sleep.
     fn next_sleep(&mut self) -> Option<Duration> {
         let longest = Duration::from_micros(live(Variable::PollSleep));
         let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
@@ -102,19 +102,19 @@ impl Polling {
     }
 }
 
-/// The rest that a poll has made.
+/// How a poll has rested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rested {
-    /// There was none.
+    /// The poll did not rest.
     Not,
-    /// A yield.
+    /// The poll yielded the core.
     Awake,
-    /// A sleep, in which the daemon may have exited.
+    /// The poll slept; the daemon may have exited meanwhile.
     Asleep,
 }
 
 impl WaitPolicy {
-    /// Whether a poll must rest: nothing happened in its turn, and cores are shared, or a check for that is due.
+    /// Whether a poll must rest: nothing happened in its turn, and either cores are shared or a check of that is due.
     #[inline]
     pub(crate) fn polling_is_long(&mut self, moved: bool, fabric: &Fabric) -> bool {
         if moved {
@@ -124,7 +124,7 @@ impl WaitPolicy {
         self.polling.count() || self.crowding.is_crowded() || fabric.needs_cores()
     }
 
-    /// The rest of a poll in a long series. After a yield or sleep, another turn may find something.
+    /// Rests in a long series of polls. After a yield or sleep, another turn may find something.
     pub(crate) fn rest_of_poll(&mut self, context: &mut WaitContext<'_>) -> Rested {
         let now = Instant::now();
         let fabric = &mut context.messages.pump.fabric;
@@ -150,7 +150,8 @@ impl WaitPolicy {
         rested
     }
 
-    /// The same if other threads of this process may wait too: how to rest outside the visit.
+    /// For a process whose other threads may wait too: how a poll in a long series is to rest outside the visit.
+    /// `None`: it need not rest.
     pub(crate) fn pause_of_poll(&mut self, fabric: &mut Fabric) -> Option<Pause> {
         let now = Instant::now();
         self.assess(now, fabric);
@@ -165,9 +166,9 @@ impl WaitPolicy {
     }
 }
 
-/// Polls in vain between two checks whether cores are shared, if they are not so far.
+/// Number of polls without progress between two checks whether cores are shared, while they are not.
 const POLLS_PER_CHECK: u32 = 1024;
-/// An application that polls again after more than this has computed meanwhile.
+/// If the application polls again after more than this time, it has computed meanwhile.
 const COMPUTES: Duration = Duration::from_micros(20);
 /// Limit of the first sleep of a series.
 const FIRST_SLEEP: Duration = Duration::from_micros(250);
@@ -182,7 +183,8 @@ mod tests {
         polling.next_sleep().unwrap().as_micros()
     }
 
-    /// A poll in vain that sleeps until something arrives, or until its time is over; returns the duration.
+    /// A poll without progress that sleeps. `moved`: whether an event ends the sleep. Returns the limit of the sleep in
+    /// us.
     fn sleep_once(polling: &mut Polling, moved: bool) -> u128 {
         polling.idle_polls += 1;
         polling.slept = true;
@@ -192,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn polls_sleep_longer_and_longer_and_rows_that_need_no_sleep_make_the_next_ones_short_again() {
+    fn sleeps_of_polls_grow_and_shrink_after_series_without_sleep() {
         let mut polling = Polling::default();
         let row: Vec<u128> = (0..4).map(|_| sleep_once(&mut polling, false)).collect();
         assert_eq!(row, [250, 500, 1000, 1000]);
-        // The next series may be as long.
+        // The next series may be as long as the last one.
         polling.begin_anew();
         assert_eq!(sleep_once(&mut polling, false), 1000);
         for _ in 0..5 {
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn where_messages_end_the_sleeps_the_next_row_begins_with_as_long_a_sleep() {
+    fn sleeps_ended_by_messages_keep_their_length() {
         let mut polling = Polling::default();
         assert_eq!(sleep_once(&mut polling, false), 250);
         let row: Vec<u128> = (0..4).map(|_| sleep_once(&mut polling, true)).collect();
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_late_has_computed() {
+    fn a_late_poll_counts_as_computation() {
         let mut polling = Polling::default();
         let now = Instant::now();
         assert!(polling.has_computed(now), "the first poll of a row");
@@ -224,9 +226,9 @@ mod tests {
         assert!(polling.has_computed(now + 2 * COMPUTES + Duration::from_nanos(1)));
     }
 
-    /// Otherwise threads that poll yield their cores to each other for ever.
+    /// Without this rule threads that poll would yield their cores to each other for ever.
     #[test]
-    fn polls_beside_other_threads_sleep_soon_however_long_others_take_in_between() {
+    fn polls_among_other_threads_sleep_despite_delays_between_them() {
         let mut fabric = Fabric::open(Config::alone()).unwrap();
         let mut waiting = WaitPolicy::new(2);
         let mut pauses = (0..1000).filter_map(|_| {
@@ -242,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn one_poll_in_many_looks_whether_cores_are_shared() {
+    fn one_poll_in_many_checks_for_oversubscription() {
         let mut polling = Polling::default();
-        let looks = (0..3 * POLLS_PER_CHECK).filter(|_| polling.count()).count();
-        assert_eq!(looks, 3);
+        let checks = (0..3 * POLLS_PER_CHECK).filter(|_| polling.count()).count();
+        assert_eq!(checks, 3);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The collective of a phase, and the expected result of each rank.
+//! Runs the collective of a phase, and checks the expected result at each rank.
 
 use runtime::collective::{self, CollectiveRoot, Reducer, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, Visit};
@@ -73,7 +73,7 @@ impl Call<'_> {
         )
     }
 
-    /// The same block of every rank, in rank order.
+    /// Block `to` of every rank, in rank order.
     fn column(&self, to: u32) -> Vec<u8> {
         let ranks = 0..self.comm.size();
         ranks
@@ -82,7 +82,7 @@ impl Call<'_> {
             .collect()
     }
 
-    /// All blocks of one rank.
+    /// All blocks of rank `from`.
     fn row(&self, from: u32) -> Vec<u8> {
         let ranks = 0..self.comm.size();
         ranks.flat_map(|to| self.block(from, to)).copied().collect()
@@ -118,7 +118,7 @@ impl Call<'_> {
         assert!(bytes == self.block(self.it.root, 0), "bcast");
     }
 
-    /// The combined data of the ranks below `end`, in order.
+    /// The combined data of the ranks below `end`, in rank order.
     fn combined(&self, end: u32) -> Vec<u8> {
         let mut total = self.block(end - 1, 0).to_vec();
         for rank in (0..end - 1).rev() {
@@ -156,7 +156,7 @@ impl Call<'_> {
     fn reduce_scatter<V: Visit>(&self, visit: V) {
         let items = self.bytes() / 16;
         let size = self.comm.size() as usize;
-        // All of one length, or of different lengths, some of them 0.
+        // The lengths are all about equal, or they differ and some are 0.
         let end = |rank: usize| match self.it.root % 2 {
             0 => (items * rank / size) * 16,
             _ => (items * rank * rank / (size * size)) * 16,
@@ -306,7 +306,7 @@ impl Call<'_> {
 
     fn alltoall_various<V: Visit>(&self, visit: V) {
         let (ranks, me) = (self.comm.size(), self.comm.rank);
-        // Number of bytes of its block that a rank gets from another one.
+        // Number of bytes that rank `to` gets of its block from rank `from`.
         let bytes = |from: u32, to: u32| self.part_bytes(from + 2 * to);
         let part = |block: Payload, bytes| match block {
             Payload::Dense(memory) => Payload::Dense(memory.part(0..bytes)),
@@ -331,7 +331,7 @@ impl Call<'_> {
         assert!(into == expected, "alltoallv");
     }
 
-    /// Runs one collective, which must succeed.
+    /// Runs a collective, which must succeed.
     fn run<V: Visit>(
         &self,
         visit: V,
@@ -340,7 +340,7 @@ impl Call<'_> {
         CollectiveCall::run(visit, self.comm, body).unwrap();
     }
 
-    /// Selects one of two forms: the same on all ranks.
+    /// Selects one of two forms of a collective; all ranks select the same form.
     fn travels_together(&self) -> bool {
         self.it.bytes <= 512
     }
@@ -349,7 +349,7 @@ impl Call<'_> {
         self.bytes() * self.comm.size() as usize
     }
 
-    /// One block a rank, if there are any.
+    /// One block for each rank; none if `all` is empty and blocks are not.
     fn blocks(&self, all: &mut [u8]) -> Vec<Payload> {
         if all.is_empty() && self.bytes() > 0 {
             return Vec::new();
@@ -363,12 +363,12 @@ impl Call<'_> {
         (0..self.comm.size()).map(block).collect()
     }
 
-    /// Number of bytes of its block that a rank has in a form with different lengths: all, some or none.
+    /// Number of bytes that rank `rank` contributes of its block in a form with different lengths: all, half or none.
     fn part_bytes(&self, rank: u32) -> usize {
         self.bytes() * ((rank + self.it.root + 1) as usize % 3) / 2
     }
 
-    /// The first part of each block, if there are any.
+    /// The first part of each block, as long as [`part_bytes`](Self::part_bytes); none if there are no blocks.
     fn parts(&self, all: &mut [u8]) -> Vec<Payload> {
         let blocks = (0..).zip(self.blocks(all));
         let part = |(rank, block): (u32, Payload)| match block {
@@ -378,7 +378,7 @@ impl Call<'_> {
         blocks.map(part).collect()
     }
 
-    /// The first part of each rank's block, and zeros instead of the rest.
+    /// The first part of each rank's block, with zeros after it.
     fn column_of_parts(&self) -> Vec<u8> {
         let mut column = self.column(0);
         for rank in 0..self.comm.size() {
@@ -389,7 +389,7 @@ impl Call<'_> {
         column
     }
 
-    /// Puts this rank's own block into its place.
+    /// Copies this rank's block to its place in `all`.
     fn place(&self, all: &mut [u8], block: &[u8]) {
         let at = self.comm.rank as usize * self.bytes();
         all[at..at + self.bytes()].copy_from_slice(block);
@@ -404,12 +404,12 @@ fn lent_to(bytes: &mut [u8]) -> Payload {
     Payload::Dense(UserMemory::of(bytes))
 }
 
-/// Operations on items of two words.
+/// Operations on items of two 64-bit words.
 #[derive(Clone, Copy)]
 enum Op {
     /// An item is the map `x -> a x + b`, and the operation composes maps: associative, but not commutative.
     After,
-    /// Both words are added.
+    /// An item is a pair of numbers, which are added.
     Sum,
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cost of collectives if a message between nodes costs more than one inside a node: four nodes of sixteen ranks, each
-//! with one adapter. Time is simulated, and ranks need none of it for themselves: the measurement shows the structure
-//! of an algorithm, its sequential steps and how many packets queue at an adapter. No algorithm may take less time
-//! than the selected one. The table is printed:
+//! The cost of collectives if a message between nodes costs more than one inside a node: four nodes of sixteen ranks,
+//! each node with one adapter. Time is simulated, and the computation of ranks takes no simulated time, except for
+//! received messages. So the measurement shows the structure of an algorithm: its sequential steps, and how many
+//! packets queue at an adapter. No other algorithm may be faster than the selected one, apart from `noise`. The table
+//! of results is printed by:
 //!
 //! ```text
 //! cargo test -p runtime --test sim hops -- --nocapture
@@ -24,13 +25,13 @@ use crate::rank::{Hand, Seat};
 const NODES: u32 = 4;
 const EACH: u32 = 16;
 const RANKS: u32 = NODES * EACH;
-/// Calls of one measurement with this many bytes, each with another root.
+/// Number of calls in a measurement with this many bytes. Each call has another root.
 fn calls(bytes: usize) -> u32 {
     if bytes < 512 << 10 { 2 } else { 1 }
 }
 
-/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s. A core takes 100 ns for each
-/// message received, and copies 10 GB/s.
+/// Inside a node a message takes some 300 ns. Between nodes it takes 2 us more, plus 100 ns for each packet, at 12.5
+/// GB/s. A core takes 100 ns for each received message, and copies 10 GB/s.
 fn net() -> SimConfig {
     SimConfig {
         least_delay_ns: 300,
@@ -63,7 +64,7 @@ enum Call {
 }
 
 impl Call {
-    /// The variable that selects its algorithm.
+    /// The variable that selects the algorithm of the call.
     fn variable(self) -> &'static str {
         match self {
             Self::Barrier => "RMPI_BARRIER",
@@ -79,7 +80,7 @@ impl Call {
     }
 }
 
-/// The sum of words.
+/// The sum of 64-bit words.
 struct Sum;
 
 impl Reducer for Sum {
@@ -101,11 +102,11 @@ impl Reducer for Sum {
     }
 }
 
-/// Average cost of a call.
+/// The average cost of a call.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     us: f64,
-    /// Packets between nodes.
+    /// Number of packets between nodes.
     between: f64,
 }
 
@@ -151,7 +152,7 @@ fn cost(call: Call, bytes: usize, algorithm: &str) -> Cost {
     let mut ranks: Vec<Coroutine<(), (), ()>> = (0..RANKS).map(rank).collect();
     let position = || (net.stats().packets, *ends.borrow());
     while ranks.iter().any(|rank| !rank.done()) {
-        // All ranks make all possible steps before time advances.
+        // All ranks make all steps that they can make before time advances.
         let mut quiet = 0;
         while quiet < 2 {
             let before = position();
@@ -214,7 +215,7 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     ended.unwrap();
 }
 
-/// A reduction of one of the three kinds.
+/// Runs a reduce, an allreduce or a reduce-scatter.
 fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let me = comm.rank;
     let mine = vec![me as u8; bytes];
@@ -237,7 +238,7 @@ fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     assert!(!is_here || is_sum(&out), "{call:?}");
 }
 
-/// A gather, or a scatter.
+/// Runs a gather or a scatter.
 fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let (ranks, me) = (RANKS as usize, comm.rank);
     let mine = vec![me as u8; bytes];
@@ -280,7 +281,7 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     ended.unwrap();
 }
 
-/// Whether words are the sum of those of all ranks, whose bytes are their numbers.
+/// Whether `words` are the sum of the words of all ranks. Each byte of a rank's words is the number of the rank.
 fn is_sum(words: &[u8]) -> bool {
     let word = |rank: u32| u64::from_ne_bytes([rank as u8; 8]);
     let sum: u64 = (0..RANKS).map(word).fold(0, u64::wrapping_add);
@@ -292,17 +293,17 @@ fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
     blocks.map(Payload::Dense).collect()
 }
 
-/// Factor by which the selected algorithm may be slower than another one.
+/// Factor by which the selected algorithm may be slower than another algorithm.
 fn noise(call: Call, bytes: usize) -> f64 {
     match call {
-        // The lengths of blocks are sent first, so that ranks that disagree about them complete.
+        // The selected algorithm sends the lengths of blocks first, so that ranks that disagree about them complete.
         Call::Gather | Call::Scatter if bytes > 1 << 10 => 1.2,
         _ => 1.05,
     }
 }
 
 #[test]
-fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
+fn the_chosen_internode_algorithm_is_the_fastest() {
     use Call::{
         Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
     };

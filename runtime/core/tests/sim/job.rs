@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job on a simulated network: its ranks are coroutines of one thread, and the seed determines which has the next
-//! turn.
+//! Runs a job on a simulated network. Its ranks are coroutines of one thread, and the seed determines which rank has
+//! the next turn.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::plan::{Plan, Settings};
 use crate::random::Random;
 use crate::rank::{Rank, Seat, Shared};
 
-/// State that two runs of one seed must have in common.
+/// What two runs with the same seed must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub turns: u64,
@@ -37,7 +37,7 @@ pub fn run(plan: Plan) -> Trace {
     job.trace()
 }
 
-/// The node of each rank, in most jobs: in blocks, cyclically, or at random.
+/// The node of each rank: in blocks, cyclically, or at random. `None`: the job has no map of nodes.
 fn nodes(random: &mut Random, ranks: u32) -> Option<NodeMap> {
     let count = random.pick(&[2, 2, 3, 4]);
     let each = ranks.div_ceil(count);
@@ -55,9 +55,9 @@ struct Job {
     ranks: Vec<Coroutine<(), (), ()>>,
     random: Random,
     turns: u64,
-    /// A rank that gets few turns, if any.
+    /// A rank that gets few turns; `None`: no rank is starved.
     starved: Option<usize>,
-    /// Chance that the next turn is the network's, of 100.
+    /// Percentage of turns in which only the network advances.
     net_turns: u64,
 }
 
@@ -131,14 +131,14 @@ impl Job {
         }
     }
 
-    /// Changes whenever anything happens.
+    /// A pair of numbers that changes whenever something happens.
     fn position(&self) -> (u64, u64) {
         let done = self.shared.seats.iter().map(|seat| seat.done.get()).sum();
         (done, self.net.stats().packets)
     }
 
-    /// To be called when all ranks have finalized. Frames still in flight reach ranks that would have exited in a real
-    /// job; here they are taken in, so that errors show.
+    /// To be called when all ranks have finalized. In a real job the ranks would have exited before frames that are
+    /// still in flight arrive. Here the ranks take these frames in, so that errors show.
     fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < QUIET_TURNS {
@@ -152,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Whether ranks leave and return to their processors for ever, so that there always is a next event.
+    /// Whether ranks leave and return to their processors for ever, so that there is always a next event.
     fn net_only_reschedules(&self) -> bool {
         self.net.config().away_permille > 0
     }
@@ -231,7 +231,7 @@ fn values(settings: Settings) -> VariableValues {
     let words = [
         ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
         ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
-        // Not `auto`: that measures, and time must not influence the run.
+        // The value is not `auto`, because that measures times, which must not influence the run.
         (
             "RMPI_SINGLE_COPY",
             if settings.single_copy { "on" } else { "off" }.to_owned(),
@@ -255,7 +255,7 @@ fn values(settings: Settings) -> VariableValues {
     values
 }
 
-/// A value for each variable that selects an algorithm, limits that treat small data as large, and limits of
+/// A value for each variable that selects an algorithm, limits that treat small data as large data, and limits of
 /// unexpected data.
 fn choices(seed: u64) -> Vec<(String, String)> {
     if seed == 0 {
@@ -267,7 +267,7 @@ fn choices(seed: u64) -> Vec<(String, String)> {
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {
-            // Algorithms that the library selects may go through nodes in more ways.
+            // If the library selects the algorithms, they may go by node in more ways.
             let is_left = seed % 2 == 1 && random.pick(&[true, false]);
             let word = if is_left {
                 words[0]

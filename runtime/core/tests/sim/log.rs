@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of the ranks while they run, and the rules that these are checked against afterwards.
+//! Records of the ranks while they run, and the rules by which these records are checked afterwards.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use crate::random::content;
 /// The operations of one rank.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// Messages in the order in which they were sent, without those whose cancel worked.
+    /// Messages in the order in which they were sent, without those that were cancelled successfully.
     pub sent: Vec<usize>,
-    /// Receives in the order in which they were posted (or their message claimed).
+    /// Receives in the order in which they were posted, or in which their message was claimed.
     pub received: Vec<Received>,
-    /// Buffers of operations that are never waited for: they are kept until all is over.
+    /// Buffers of operations that are never waited for, kept until the end of the program.
     pub kept: Vec<Buffer>,
 }
 
@@ -22,13 +22,13 @@ pub struct Log {
 #[derive(Debug)]
 pub struct Received {
     pub comm: usize,
-    /// World rank.
+    /// World rank; `None`: any source.
     pub source: Option<u32>,
     pub tag: Option<i32>,
-    /// `None` during the operation if it is persistent.
+    /// `None` while a persistent receive is in progress: its buffer is elsewhere.
     pub buffer: Option<Buffer>,
     pub end: End,
-    /// The result of a probe for the message: source (world rank), tag, bytes.
+    /// The result of a probe for the message: source (world rank), tag, and number of bytes.
     pub found: Option<(u32, i32, u64)>,
 }
 
@@ -37,14 +37,14 @@ pub struct Received {
 pub enum End {
     Open,
     Cancelled,
-    /// Not collected; the message follows from the order.
+    /// Not collected. Which message was received follows from the order.
     Freed,
     Got {
-        /// Rank in the communicator.
+        /// Rank of the sender in the communicator.
         source: i32,
         tag: i32,
         bytes: u64,
-        /// Bytes of the message, if it did not fit.
+        /// Number of bytes of the message, if it was longer than the buffer.
         truncated: Option<u64>,
     },
 }
@@ -62,12 +62,12 @@ impl Received {
     }
 }
 
-/// The name of a message's bytes.
+/// The name that determines the bytes of a message: see [`content`].
 pub fn name(plan: &Plan, message: usize) -> u64 {
     plan.seed << 20 | message as u64
 }
 
-/// Each message arrived once, whole, in the receive that matches it by MPI 5.0 section 3.5.
+/// Checks that each message arrived once, whole, in the receive that matches it by MPI 5.0 section 3.5.
 pub fn check(plan: &Plan, logs: &[Log]) {
     let mut streams = Streams::new(plan, logs);
     for (rank, log) in (0..).zip(logs) {
@@ -84,13 +84,13 @@ type Pair = (u32, u32, usize);
 
 struct Streams<'a> {
     plan: &'a Plan,
-    /// Messages of each pair and tag that were not received yet, the earliest last.
+    /// For each pair and tag, the messages that are not assigned to a receive yet, the earliest last.
     left: HashMap<(Pair, i32), Vec<usize>>,
-    /// Of each pair: its messages in order.
+    /// For each pair, its messages in the order of the sends.
     sent: HashMap<Pair, Vec<usize>>,
-    /// The receive that got a message, by its index in the receiver's order.
+    /// For each message, the receive that got it, as an index in the receiver's order.
     taken: HashMap<usize, usize>,
-    /// Receives with any tag: pair, order, message.
+    /// Receives with any tag: the pair, the index of the receive in the receiver's order, and the message.
     any_tag: Vec<(Pair, usize, usize)>,
 }
 
@@ -137,16 +137,16 @@ impl<'a> Streams<'a> {
                 (world, tag, Some((bytes, truncated)))
             }
         };
-        let asked = received.source.is_none_or(|wanted| wanted == source)
+        let matches_request = received.source.is_none_or(|wanted| wanted == source)
             && received.tag.is_none_or(|wanted| wanted == tag);
         assert!(
-            asked,
-            "rank {rank} got what it did not ask for: {received:?}"
+            matches_request,
+            "rank {rank} got a message that it did not request: {received:?}"
         );
         let pair = (source, rank, received.comm);
         let stream = self.left.get_mut(&(pair, tag));
         let Some(message) = stream.and_then(Vec::pop) else {
-            panic!("rank {rank} got a message that nobody sent: {received:?}");
+            panic!("rank {rank} got a message that was not sent: {received:?}");
         };
         self.taken.insert(message, order);
         if received.tag.is_none() {
@@ -166,21 +166,25 @@ impl<'a> Streams<'a> {
         let buffer = received.buffer.as_ref().expect("it came back at the end");
         let fits = sent.min(buffer.bytes);
         let expected = (fits, (sent > buffer.bytes).then_some(sent));
-        let said = format!("message {message} at rank {rank}: {:?}", received.end);
+        let context = format!("message {message} at rank {rank}: {:?}", received.end);
         if let Some(got) = got {
-            assert_eq!(got, expected, "bytes, and whether truncated: {said}");
+            assert_eq!(got, expected, "bytes, and whether truncated: {context}");
         }
         if let Some((source, tag, bytes)) = received.found {
             let message = &self.plan.messages[message];
             let is = (message.from, message.tag, message.bytes);
-            assert_eq!((source, tag, bytes), is, "the probe found another: {said}");
+            assert_eq!(
+                (source, tag, bytes),
+                is,
+                "the probe found another: {context}"
+            );
         }
         let content = content(name(self.plan, message), sent);
         let arrived = buffer.content();
         let (head, rest) = arrived.split_at(fits as usize);
-        assert!(head == &content[..fits as usize], "wrong bytes: {said}");
+        assert!(head == &content[..fits as usize], "wrong bytes: {context}");
         let untouched = rest.iter().all(|byte| *byte == crate::memory::UNTOUCHED);
-        assert!(untouched && buffer.is_clean(), "bytes outside: {said}");
+        assert!(untouched && buffer.is_clean(), "bytes outside: {context}");
     }
 
     fn check_nothing_left(&self) {
@@ -192,8 +196,8 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// A receive with any tag gets no message while an earlier one of the same sender is available: the earlier one
-    /// was taken by an earlier receive.
+    /// A receive with any tag must not get a message while an earlier message of the same sender is available: the
+    /// earlier message must have been taken by an earlier receive.
     fn check_no_overtaking(&self) {
         for (pair, order, message) in &self.any_tag {
             let earlier = self.sent[pair].iter().take_while(|id| *id != message);

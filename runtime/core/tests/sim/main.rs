@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole runtime over a simulated network: jobs of two to eight ranks run random programs of point-to-point and
-//! collective calls while the network loses, delays, duplicates and reorders packets, starves senders and takes ranks
-//! off their processors. Everything happens in one thread, ranks are coroutines, and all chance comes from the seed, so
-//! a seed replays exactly:
+//! Runs the whole runtime over a simulated network: jobs of two to eight ranks run random programs of point-to-point
+//! and collective calls, while the network loses, delays, duplicates and reorders packets, starves senders and takes
+//! ranks off their processors. Everything happens in one thread, ranks are coroutines, and the seed determines every
+//! random choice, so a seed replays exactly:
 //!
 //! ```text
 //! RMPI_TEST_SEED=17 cargo test -p runtime --test sim programs     # one seed again
 //! RMPI_TEST_SEEDS=100 cargo test -p runtime --test sim            # a hundred times as many seeds
 //! ```
 //!
-//! Checks of each program: every byte arrives once, in the right receive, and nothing beside it changes; messages of
-//! one sender do not overtake each other; truncation, probes, cancels and collectives have the required results; the
-//! buffer of a complete send may be overwritten at once; all ranks end; nothing is left in any rank.
+//! These are checked for each program: every byte arrives once, in the right receive, and nothing beside it changes;
+//! messages of one sender do not overtake each other; truncation, probes, cancels and collectives have the required
+//! results; the buffer of a complete send may be overwritten at once; all ranks end; nothing is left in any rank.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -40,14 +40,14 @@ const SMALL: Scale = Scale {
 };
 
 #[test]
-fn programs_of_small_messages_end_as_the_standard_says() {
+fn small_message_programs_conform_to_the_standard() {
     for_seeds("programs_of_small", 0, 2000, |seed| {
         job::run(Plan::random(seed, SMALL));
     });
 }
 
 #[test]
-fn programs_of_large_messages_end_as_the_standard_says() {
+fn large_message_programs_conform_to_the_standard() {
     let scale = Scale {
         large_percent: 60,
         ..SMALL
@@ -58,7 +58,7 @@ fn programs_of_large_messages_end_as_the_standard_says() {
 }
 
 #[test]
-fn collectives_one_after_the_other_end_as_the_standard_says() {
+fn consecutive_collectives_conform_to_the_standard() {
     let scale = Scale {
         phases: 20,
         messages: 1,
@@ -71,7 +71,7 @@ fn collectives_one_after_the_other_end_as_the_standard_says() {
 }
 
 #[test]
-fn long_programs_end_as_the_standard_says() {
+fn long_programs_conform_to_the_standard() {
     let scale = Scale {
         phases: 60,
         messages: 6,
@@ -82,9 +82,9 @@ fn long_programs_end_as_the_standard_says() {
     });
 }
 
-/// Promise E3 of the engine, for senders that never wait: past the budget only messages in flight are kept.
+/// Tests promise E3 of the engine, with senders that never wait: above the budget, only messages in flight are kept.
 #[test]
-fn a_flood_is_kept_within_the_budget_and_does_not_stop_what_is_waited_for() {
+fn a_message_flood_stays_within_the_budget_and_does_not_block() {
     for_seeds("a_flood", 5_000_000, 12, |seed| {
         job::run(Plan::flood(seed));
     });

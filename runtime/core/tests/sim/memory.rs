@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers of the ranks, with guards around them and, if they are structured, between their blocks.
+//! Buffers of the ranks. There are guard bytes around each buffer, and in structured buffers also between the blocks.
 //!
 //! # Safety
 //! A buffer's bytes are in a vector that is neither grown nor freed while the buffer exists, and the ranks keep each
@@ -9,7 +9,7 @@
 use runtime::datatype::{Basic, Datatype, ScalarType};
 use runtime::{Payload, Structured, UserMemory};
 
-/// The layout of a buffer: blocks of `block` bytes, one every `stride`.
+/// The layout of a buffer: blocks of `block` bytes, at a distance of `stride` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub block: u64,
@@ -22,7 +22,7 @@ impl Shape {
         stride: 1,
     };
 
-    /// A shape for this many bytes: blocks must not be cut.
+    /// A shape for `bytes` bytes, in which no block is cut.
     pub fn for_bytes(self, bytes: u64) -> Self {
         match bytes % self.block {
             0 => self,
@@ -43,7 +43,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Room for a message, filled with bytes that no message contains by intention.
+    /// An empty buffer for a message, filled with a byte that shows what was not written.
     pub fn empty(bytes: u64, shape: Shape) -> Self {
         let shape = shape.for_bytes(bytes);
         let span = bytes / shape.block * shape.stride;
@@ -54,14 +54,14 @@ impl Buffer {
         }
     }
 
-    /// A message to send.
+    /// A buffer that contains a message to be sent.
     pub fn holding(content: &[u8], shape: Shape) -> Self {
         let mut buffer = Self::empty(content.len() as u64, shape);
         buffer.fill(content);
         buffer
     }
 
-    /// New contents, between two starts of a persistent send.
+    /// Sets new contents, for the next start of a persistent send.
     pub fn fill(&mut self, content: &[u8]) {
         let Shape { block, stride } = self.shape;
         if block == stride {
@@ -86,7 +86,7 @@ impl Buffer {
         blocks.flatten().copied().collect()
     }
 
-    /// Whether the bytes around and between the blocks are as they were.
+    /// Whether the bytes around and between the blocks are unchanged.
     pub fn is_clean(&self) -> bool {
         let Shape { block, stride } = self.shape;
         let (head, rest) = self.memory.split_at(GUARD);
@@ -111,11 +111,12 @@ impl Buffer {
         let datatype = byte.strided(self.bytes / block, block, stride as i64);
         let datatype = datatype.unwrap();
         let base = self.memory[GUARD..].as_mut_ptr();
-        // SAFETY: the blocks end inside `memory`, which stays where it is until the operation has ended (file head).
+        // SAFETY: the blocks end inside `memory`, which does not move until the operation has ended (see the head of
+        // the file).
         unsafe { Structured::new(base, 1, &datatype) }
     }
 
-    /// Lends it for a send of any mode.
+    /// Lends the buffer for a send of any mode.
     pub fn lend_payload(&mut self) -> Payload {
         match self.shape.block == self.shape.stride {
             true => Payload::Dense(self.lend()),

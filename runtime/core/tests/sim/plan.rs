@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random programs that must complete whatever the network does.
+//! Random programs that must complete, whatever the network does.
 //!
-//! A program has phases. A rank starts all operations of a phase before it waits for any of them, and as many messages
-//! of each class are sent to a rank in a phase as it receives there. Patterns are such that no receive can take a
-//! message of another class: a source whose messages are received with any tag sends all of them (of one communicator)
-//! that way, receives from any source have a tag of their phase, receives from any source with any tag a communicator
-//! of their phase. So every order of events is a perfect matching, and no rank waits for ever.
+//! A program has phases. A rank starts all operations of a phase before it waits for any of them. In each phase, a rank
+//! receives as many messages of each class as are sent to it. No receive can take a message of another class, because
+//! patterns are restricted: if messages of a source are received with any tag, all messages of that source in that
+//! communicator are; receives from any source have a tag of their phase; and receives from any source with any tag have
+//! a communicator of their phase. So every order of events is a perfect matching, and no rank waits for ever.
 
 use transport::SimConfig;
 
@@ -23,25 +23,25 @@ pub struct Plan {
     pub receives: Vec<Receive>,
     pub templates: Vec<Template>,
     pub phases: Vec<Phase>,
-    /// Most bytes of unexpected data that a rank may keep at a time.
+    /// Most bytes of unexpected data that a rank may keep at the same time.
     pub most_kept: u64,
 }
 
-/// The values of variables.
+/// The values of control variables.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub eager_limit: u64,
     pub budget: u64,
     pub single_copy: bool,
-    /// Collectives through one rank, not in rounds.
+    /// Whether collectives go through one rank, not in rounds.
     pub flat: bool,
-    /// Size from which reductions are cut in slices.
+    /// Size, in bytes, from which reductions are cut into slices.
     pub slice_limit: u64,
-    /// Seed of the selection of collective algorithms; 0: the library selects.
+    /// Seed for the selection of collective algorithms; 0: the library selects them.
     pub choices: u64,
 }
 
-/// A communicator: its context and its members' world ranks.
+/// A communicator: its context id and the world ranks of its members.
 #[derive(Clone, Debug)]
 pub struct CommPlan {
     pub context: u32,
@@ -65,7 +65,7 @@ pub enum SendHow {
     Owned,
     /// The request is freed at once.
     Freed,
-    /// Cancelled at once; sent again if that succeeded.
+    /// Cancelled at once; sent again if the cancel succeeded.
     Cancelled,
     Persistent(usize),
 }
@@ -73,15 +73,15 @@ pub enum SendHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveHow {
     Posted,
-    /// By the fast path, if possible.
+    /// On the fast path, if possible.
     First,
     /// The request is freed at once.
     Freed,
-    /// Cancelled at once; posted again if that succeeded.
+    /// Cancelled at once; posted again if the cancel succeeded.
     Cancelled,
-    /// Found by a probe first.
+    /// Posted after a probe has found the message.
     Probed,
-    /// Taken by a matched probe.
+    /// Taken by a matched probe, and then received.
     Claimed,
     Persistent(usize),
 }
@@ -98,7 +98,7 @@ pub struct Message {
     pub shape: Shape,
 }
 
-/// All ranks are world ranks.
+/// A receive. All ranks in it are world ranks.
 #[derive(Clone, Debug)]
 pub struct Receive {
     pub to: u32,
@@ -110,7 +110,7 @@ pub struct Receive {
     pub shape: Shape,
 }
 
-/// A persistent send and the receive of its messages.
+/// A persistent send, and the receive of its messages.
 #[derive(Clone, Debug)]
 pub struct Template {
     pub from: u32,
@@ -141,11 +141,11 @@ pub struct Script {
 pub enum Step {
     Send(usize),
     Receive(usize),
-    /// A send and a receive under one request.
+    /// A send and a receive with one request.
     Exchange(usize, usize),
     /// A turn of progress.
     Progress,
-    /// A receive whose message is never sent, cancelled.
+    /// A receive whose message is never sent. It is cancelled.
     LostReceive(usize),
     /// A probe for a message that is never sent.
     IdleProbe(usize),
@@ -157,13 +157,13 @@ pub enum Step {
 pub enum Ending {
     #[default]
     InOrder,
-    /// For one after the other, as they complete (`MPI_Waitany`).
+    /// Waits for one operation after another, in the order in which they complete (`MPI_Waitany`).
     Any,
-    /// For all, then collects.
+    /// Waits for all operations, then collects them.
     All,
-    /// Tests repeatedly, with other steps in between (`MPI_Testany`).
+    /// Tests repeatedly, with other steps between tests (`MPI_Testany`).
     Poll,
-    /// Not at all: at the end of the program.
+    /// Waits at the end of the program.
     Later,
 }
 
@@ -188,7 +188,7 @@ pub struct Collective {
     pub comm: usize,
     /// Rank in the communicator.
     pub root: u32,
-    /// Of one block; a multiple of 16.
+    /// Bytes of one block; a multiple of 16.
     pub bytes: u64,
 }
 
@@ -196,15 +196,15 @@ pub struct Collective {
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub phases: u64,
-    /// Messages of a phase, per rank, at most.
+    /// Largest number of messages of each rank in a phase.
     pub messages: u64,
-    /// Share of messages above 32 KiB, of 100.
+    /// Percentage of messages of about 32 KiB or more.
     pub large_percent: u64,
     pub collective_percent: u64,
 }
 
 impl Plan {
-    /// The program of a seed, over a network whose faults come from the same seed.
+    /// The program of a seed, on a network whose faults are determined by the same seed.
     pub fn random(seed: u64, scale: Scale) -> Self {
         let mut random = Random(seed ^ 0x0005_eed5);
         let ranks = 2 + random.below(4) as u32 + if random.percent(20) { 3 } else { 0 };
@@ -239,7 +239,8 @@ impl Plan {
         plan
     }
 
-    /// All ranks but one flood that one with messages that it receives only after it got the last of each.
+    /// All ranks except rank 0 flood rank 0 with messages. Rank 0 receives them only after it has received the last
+    /// message of each sender.
     pub fn flood(seed: u64) -> Self {
         let mut random = Random(seed ^ 0x0f10_0d00);
         let ranks = 2 + random.below(3) as u32;
@@ -406,7 +407,7 @@ impl Plan {
         }
     }
 
-    /// A receive that may match the message, though it may get another one of its class.
+    /// A receive that may match the message `at`, but may get another message of its class.
     fn receive_for(
         &self,
         at: usize,
@@ -436,7 +437,7 @@ impl Plan {
                 ReceiveHow::Persistent(template)
             }
             (_, Class::Exact) => random.pick(&RECEIVE_HOWS),
-            // A freed receive has no status.
+            // A receive whose request is freed has no status.
             _ => random.pick(&RECEIVE_HOWS[..RECEIVE_HOWS.len() - 2]),
         };
         let shaped = how != ReceiveHow::First && random.percent(30);
@@ -467,7 +468,7 @@ impl Plan {
         }
     }
 
-    /// Makes one request of some sends and receives that follow each other.
+    /// Makes single requests of some pairs of a send and a receive that follow each other.
     fn pair_up(&self, steps: &mut Vec<Step>, random: &mut Random) {
         let mut at = 1;
         while at < steps.len() {
@@ -497,7 +498,7 @@ impl Plan {
         }
     }
 
-    /// Whether all messages of this pair are received with any tag.
+    /// Whether all messages from `from` to `to` in this communicator are received with any tag.
     fn takes_any_tag(&self, from: u32, to: u32, comm: usize) -> bool {
         let pair = u64::from(from) << 40 | u64::from(to) << 20 | comm as u64;
         Random(self.seed ^ pair).percent(30)
@@ -505,7 +506,7 @@ impl Plan {
 }
 
 impl Message {
-    /// A plain receive of it.
+    /// A plain receive for this message.
     fn receive(&self) -> Receive {
         Receive {
             to: self.to,
@@ -543,7 +544,7 @@ impl SendHow {
     }
 }
 
-/// The world, its duplicate, the world in reverse, and some of its ranks.
+/// The communicators of a program: the world, its duplicate, the world in reverse order, and some ranks of the world.
 fn communicators(ranks: u32, random: &mut Random) -> Vec<CommPlan> {
     let world: Vec<u32> = (0..ranks).collect();
     let mut some = world.clone();
@@ -562,7 +563,7 @@ fn communicators(ranks: u32, random: &mut Random) -> Vec<CommPlan> {
         .collect()
 }
 
-/// A size near one of those where the protocol changes.
+/// A size near one at which the protocol changes, or a large one.
 fn size(eager_limit: u64, large_percent: u64, random: &mut Random) -> u64 {
     if random.percent(large_percent) {
         return random.pick(&[32_767, 32_768, 32_769, 65_537, 100_000, 300_000]);
@@ -582,11 +583,11 @@ fn shape(random: &mut Random) -> Shape {
     }
 }
 
-/// Cost of a kept message beside its body.
+/// Bytes that a kept message needs in addition to its body.
 const KEPT_OVERHEAD: u64 = 192;
-/// Messages of a flood per sender.
+/// Number of messages of a flood for each sender, without the last one.
 const FLOOD: usize = 800;
-/// Messages that one sender may have in flight before the receiver's THROTTLE arrives.
+/// Number of messages that a sender may have in flight before it receives the THROTTLE.
 const UNDER_WAY: u64 = 40;
 const BASE_COMMS: usize = 4;
 const ENDINGS: [Ending; 5] = [

@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-/// Runs `test` for seeds `first .. first + seeds` times RMPI_TEST_SEEDS, or for the one seed in RMPI_TEST_SEED. Prints
-/// a seed that fails with the command that runs it again.
+/// Runs `test` for the seeds from `first` on: `seeds` times RMPI_TEST_SEEDS of them, or only the seed in
+/// RMPI_TEST_SEED. If a seed fails, prints it with the command that runs it again.
 pub fn for_seeds(test: &'static str, first: u64, seeds: u64, mut run: impl FnMut(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>());
     let only = number("RMPI_TEST_SEED").map(|seed| seed.expect("RMPI_TEST_SEED is a number"));
@@ -32,7 +32,7 @@ impl Drop for Failing {
     }
 }
 
-/// A small generator (SplitMix64).
+/// A small generator of random numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -68,7 +68,7 @@ impl Random {
     }
 }
 
-/// The bytes that belong to a name: different names have different bytes from the first on.
+/// The bytes that belong to a name. Different names have different bytes from the first byte on, with high probability.
 pub fn content(name: u64, bytes: u64) -> &'static [u8] {
     static POOL: OnceLock<Vec<u8>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {

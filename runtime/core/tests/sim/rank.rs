@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rank: carries out its script with blocking and nonblocking calls, as the C layer would.
+//! One rank, which carries out its script with blocking and nonblocking calls, as the C layer would.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use crate::memory::Buffer;
 use crate::plan::{Ending, Plan, ReceiveHow, Script, SendHow, Step};
 use crate::random::{Random, content};
 
-/// A rank's process, and its scheduling.
+/// A rank's process, and when other ranks get turns.
 #[derive(Debug)]
 pub struct Seat {
     pub universe: RefCell<Universe>,
     random: RefCell<Random>,
-    /// Percentage of visits that are preceded by turns of others.
+    /// Percentage of visits before which other ranks get turns.
     interruptions: u64,
-    /// Number of events; a job in which this number is constant everywhere makes no progress.
+    /// Number of events of this rank. If this number stays constant at all ranks, the job makes no progress.
     pub done: Cell<u64>,
 }
 
 impl Seat {
-    /// A seat whose visits no turns of others precede.
+    /// A seat with no turns of other ranks before its visits.
     pub fn undisturbed(universe: Universe) -> Self {
         Self {
             interruptions: 0,
@@ -48,8 +48,8 @@ impl Seat {
     }
 }
 
-/// Access to a seat from inside the rank: each visit may be preceded by turns of others, and each wait consists of
-/// them.
+/// Access to a seat from inside the rank. Other ranks may get turns before a visit, and they get turns whenever this
+/// rank waits.
 #[derive(Clone, Copy)]
 pub struct Hand<'a> {
     seat: &'a Seat,
@@ -75,7 +75,7 @@ impl Visit for Hand<'_> {
         visit(&mut self.seat.universe.borrow_mut())
     }
 
-    /// So that `wait_until` gives others a turn instead of resting itself.
+    /// `true`, so that `wait_until` gives other ranks a turn instead of resting.
     fn is_shared(self) -> bool {
         true
     }
@@ -91,7 +91,7 @@ pub struct Shared {
     pub plan: Plan,
     pub seats: Vec<Seat>,
     pub logs: RefCell<Vec<Log>>,
-    /// Ranks that have entered the collective of a phase.
+    /// For each phase, the number of ranks that have entered its collective.
     pub entered: RefCell<HashMap<usize, u32>>,
 }
 
@@ -109,7 +109,7 @@ pub struct Rank<'a> {
     random: Random,
 }
 
-/// A request that was not collected yet.
+/// A request that is not collected yet.
 struct Open {
     request: RequestId,
     kind: OpenKind,
@@ -118,9 +118,9 @@ struct Open {
 enum OpenKind {
     Send(Option<Buffer>),
     PersistentSend,
-    /// Index in the log.
+    /// Index of the receive in the log.
     Receive(usize),
-    /// Template, index in the log.
+    /// Template, and index of the receive in the log.
     PersistentReceive(usize, usize),
     Exchange(Option<Buffer>, usize),
     Flush,
@@ -179,7 +179,7 @@ impl<'a> Rank<'a> {
                         universe.progress();
                         universe.messages.find_message(source)
                     });
-                    assert_eq!(found, None, "a probe found what nobody sent");
+                    assert_eq!(found, None, "a probe found a message that was not sent");
                 }
                 Step::Collective => {
                     collectives::run(self.hand, self.shared, number, &self.comms);
@@ -241,7 +241,7 @@ impl<'a> Rank<'a> {
         self.hand.visit(sent).unwrap()
     }
 
-    /// Records the start of a send; `None`: it is complete, and its buffer is reused at once.
+    /// Records the start of a send. `request` is `None` if the send is complete; its buffer is then reused at once.
     fn note_send(&mut self, id: usize, request: Option<RequestId>, buffer: Option<Buffer>) {
         self.log.sent.push(id);
         match request {
@@ -261,7 +261,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Cancels and waits (MPI 5.0 section 3.8.4); returns whether it was cancelled.
+    /// Cancels an operation and waits for its end (MPI 5.0 section 3.8.4). Returns whether it was cancelled.
     fn cancel(&self, request: RequestId) -> bool {
         self.hand.visit(|universe| universe.cancel(request));
         self.hand.wait_for(request);
@@ -331,7 +331,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Posts a receive and enters it into the log.
+    /// Posts a receive and records it in the log. Returns its request and its index in the log.
     fn post(&mut self, id: usize) -> (RequestId, usize) {
         let receive = &self.shared.plan.receives[id];
         let source = self.source(receive.comm, receive.source, receive.tag);
@@ -409,7 +409,7 @@ impl<'a> Rank<'a> {
         let claimed = receive.how == ReceiveHow::Claimed;
         let exact = self.source(receive.comm, Some(found.peer.0), Some(found.tag));
         if claimed {
-            // Others had no turn between the probe and the claim: both are made in one visit.
+            // No other rank has a turn between the probe and the claim, because both are made in one visit.
             let claim = |universe: &mut Universe| {
                 let found = universe.messages.find_message(source)?;
                 universe.messages.claim(found);
@@ -576,7 +576,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Moves the contents of a persistent receive's buffer to the log, and clears the buffer.
+    /// Copies the contents of a persistent receive's buffer to the log, and clears the buffer.
     fn take_persistent(&mut self, template: usize, place: usize) {
         let (_, buffer) = self.persistent_receives.get_mut(&template).unwrap();
         let buffer = buffer.as_mut().unwrap();
@@ -629,7 +629,7 @@ impl<'a> Rank<'a> {
         self.finalize();
     }
 
-    /// As `MPI_Finalize`; afterwards no progress is made here any more.
+    /// Does what `MPI_Finalize` does. Afterwards this rank makes no progress any more.
     fn finalize(&self) {
         let world = &self.comms[0];
         self.hand

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unexpected messages as receives and probes with wildcards search them: for each envelope with one kind of wildcard,
-//! a queue in order of arrival.
+//! The unexpected messages, arranged for receives and probes with wildcards. All messages that match one envelope with
+//! wildcards are in one queue, in order of arrival.
 //!
-//! The queues of a kind are built on first use: a program without wildcards pays nothing.
+//! The queues for a kind of wildcard are built on first use, so a program without wildcards pays nothing.
 
 use queue_layout::RequestFields;
 
@@ -48,7 +48,7 @@ impl BinnedQueues {
         }
     }
 
-    /// The first message, in order of arrival, in the bin of `wanted` that satisfies `fits`.
+    /// The earliest message in the bin of `wanted` that satisfies `fits`.
     #[inline(always)]
     pub(super) fn find(
         &self,

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The wire format between two engines.
 //!
-//! A frame has a head of 11 bytes, which the transport carries beside its own sequence and length, and a body. The
-//! sender is known from the queue pair and so is not in the frame; byte order is the machine's, since the ranks of a
-//! job agree on it when they connect.
+//! A frame has a body, and a head of 11 bytes, which the transport carries beside its own sequence and length. The
+//! queue pair determines the sender, so the sender is not in the frame. The byte order is that of the machine, which
+//! must be the same on all hosts of a job.
 //!
 //! | field | bytes | meaning |
-//! |-------|------:|---------|
-//! | kind  | 1 | one of the kinds below, of which there are 15 at most; 0 is never sent, others belong to other protocols and to the transport |
-//! | flags | 2 | of an EAGER: the mark of a synchronous send, or 0; bit 0 of an RTS: synchronous send; of a CANCEL: the mark of the message, or 0 if it was announced; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
-//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; for MATCHED the mark; for CANCELLED token and mark of the send; else `to | from << 32`, the tokens of two requests |
+//! |-------|------:|-----|
+//! | kind  |     1 | one of the kinds below; there can be at most 15. 0 is never sent. Other kinds belong to other protocols and to the transport |
+//! | flags |     2 | EAGER: the mark of a synchronous send, or 0; RTS: bit 0 is set for a synchronous send; CANCEL: the mark of the message, or 0 if the message was announced; CANCELLED: bit 0 is set if the message was taken back; FIN: number of further tokens |
+//! | word  |     8 | EAGER, RTS and FIRST: `context | tag << 32`; MORE: 0; MATCHED: the mark; CANCELLED: `token | mark << 32` of the send; others: `to | from << 32`, the tokens of two requests |
 //!
-//! | kind | body | what the receiver does |
-//! |------|------|------------------------|
-//! | 1 EAGER | the message | matches it, or keeps it; answers MATCHED when it is matched if there is a mark |
-//! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or requests them (CTS) |
-//! | 3 CTS | bytes wanted | streams that many bytes as DATA |
-//! | 4 FIN | further tokens, two a word | completes the announced sends: those of one sender that were read meanwhile |
-//! | 5 DATA | the next bytes of the message | appends them |
-//! | 6 THROTTLE | none | from now on announces every message |
-//! | 7 RELEASE | none | ends THROTTLE |
-//! | 8 CANCEL | context | takes the message out of its queue if it can, answers CANCELLED |
-//! | 9 CANCELLED | none | completes the send as cancelled, or continues to wait |
-//! | 10 FIRST | message bytes | matches it, or keeps it, and waits for its bytes |
-//! | 11 MORE | the next bytes of the sender's last FIRST | appends them |
-//! | 12 MATCHED | none | completes the synchronous send that has the mark |
+//! | kind        | body                                                                     | what the receiver does |
+//! |-------------|--------------------------------------------------------------------------|-----|
+//! | 1 EAGER     | the message                                                              | matches the message, or keeps it; if there is a mark, answers MATCHED when a receive has matched the message |
+//! | 2 RTS       | token, message bytes, remote key (3 words, 0 if the data cannot be read) | matches the message, then reads the data and answers FIN, or requests the data by CTS |
+//! | 3 CTS       | bytes wanted                                                             | streams that many bytes as DATA |
+//! | 4 FIN       | further tokens, two a word                                               | completes the announced sends that the tokens name: their data have been read |
+//! | 5 DATA      | the next bytes of the message                                            | appends them to the received data |
+//! | 6 THROTTLE  | none                                                                     | from now on announces every message |
+//! | 7 RELEASE   | none                                                                     | ends THROTTLE |
+//! | 8 CANCEL    | context                                                                  | removes the message from its queue if no receive has matched it, and answers CANCELLED |
+//! | 9 CANCELLED | none                                                                     | completes the send as cancelled, or continues to wait for the match |
+//! | 10 FIRST    | message bytes                                                            | matches the message, or keeps it, and waits for its bytes |
+//! | 11 MORE     | the next bytes of the sender's last FIRST                                | appends them to the received data |
+//! | 12 MATCHED  | none                                                                     | completes the synchronous send that has the mark |
 //!
 //! A *token* names a request at the process that made it: `index << 8 | generation`.
 
@@ -49,9 +49,9 @@ pub const RTS: u8 = 2;
 pub const CTS: u8 = 3;
 /// The receiver has the data, of one send or of several.
 pub const FIN: u8 = 4;
-/// Some bytes of a large message.
+/// Some bytes of a message for which the receiver sent CTS.
 pub const DATA: u8 = 5;
-/// The receiver's unexpected memory is used up.
+/// The receiver's budget for unexpected data is used up.
 pub const THROTTLE: u8 = 6;
 /// The receiver accepts eager messages again.
 pub const RELEASE: u8 = 7;
@@ -60,18 +60,19 @@ pub const CANCEL: u8 = 8;
 /// Answer to CANCEL.
 pub const CANCELLED: u8 = 9;
 
-/// A message whose data follow at once in [`MORE`] frames, with nothing else of the sender's between them.
+/// The envelope of a message whose data follow at once in [`MORE`] frames, with no other frame of the sender in
+/// between.
 pub const FIRST: u8 = 10;
-/// Some bytes of such a message.
+/// Some bytes of the message of the sender's last [`FIRST`].
 pub const MORE: u8 = 11;
 
 /// A receive has matched a message with a mark.
 pub const MATCHED: u8 = 12;
 
-/// The kind after the last.
+/// One more than the highest kind.
 pub const KINDS_END: u8 = MATCHED + 1;
 
-/// The longest message that FIRST may announce, whatever the ranks' own limits are.
+/// The longest message that FIRST may announce, in bytes, whatever the limits of the ranks are.
 pub const MAX_EARLY_BYTES: u64 = 1 << 20;
 
 /// Flag of an RTS: the send is synchronous.
@@ -79,17 +80,17 @@ pub const RTS_SYNCHRONOUS: u16 = 1;
 /// Flag of a CANCELLED: the message was taken back.
 pub const WAS_CANCELLED: u16 = 1;
 
-/// Most tokens in the body of a FIN, beside the one in its head.
+/// Maximum number of tokens in the body of a FIN. One more token is in its head.
 pub const MAX_FURTHER_TOKENS: u16 = 12;
 const MAX_TOKENS: usize = 1 + MAX_FURTHER_TOKENS as usize;
 
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
 
-/// The remote key of data that cannot be read, only streamed, since they are not contiguous.
+/// The remote key of data that cannot be read, but only streamed, because they are not contiguous.
 pub const NO_KEY: [u64; 3] = [0; 3];
 
-/// The key in the body of an RTS; `None`: nothing can be read.
+/// The remote key in the body of an RTS; `None` if the data cannot be read.
 #[must_use]
 pub fn key_of_rts(words: &[u64; 6]) -> Option<[u64; 3]> {
     let [_, _, key @ .., _] = *words;
@@ -131,7 +132,7 @@ pub(crate) fn token_word(to: u32, from: u32) -> u64 {
     u64::from(to) | u64::from(from) << 32
 }
 
-/// Adds a token to the body of a FIN that has `before` of them; returns the number of body words.
+/// Adds a token to the body of a FIN that has `before` tokens; returns the new number of body words.
 pub(crate) fn put_further(words: &mut [u64; 6], before: u16, token: u32) -> u8 {
     let (place, is_high) = further_place(before);
     words[place] |= u64::from(token) << if is_high { 32 } else { 0 };
@@ -159,7 +160,7 @@ pub(crate) fn tokens(
     Some((tokens, 1 + usize::from(further)))
 }
 
-/// The index of the word, and whether the token is in its high half.
+/// The place of token `number` in the body of a FIN: the index of the word, and whether the token is in its high half.
 fn further_place(number: u16) -> (usize, bool) {
     (usize::from(number / 2), number % 2 == 1)
 }
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn envelopes_survive_the_wire() {
+    fn envelopes_survive_encoding() {
         for (context, tag) in [(0, 0), (u32::MAX, i32::MAX), (7, -2), (1 << 31, 1)] {
             assert_eq!(
                 envelope(envelope_word(ContextId(context), tag)),

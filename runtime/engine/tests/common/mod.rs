@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared by the tests of the engine: a small generator, and a world of engines joined by wires that keep order
-//! between two ranks and none between others.
+//! Helpers of the engine's tests: a small random generator, and a world of engines joined by wires. A wire keeps order
+//! from one rank to another; there is no order between wires.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -16,35 +16,35 @@ use engine::{
     RequestKind, wire,
 };
 
-/// A world of engines, their memory, and everything in flight between them.
+/// Engines, the memory of their ranks, and everything in flight between them.
 pub struct World {
     pub engines: Vec<Engine>,
-    /// All buffers of all ranks; an address is `buffer << 32 | offset`, and buffer 0 is none.
+    /// All buffers of all ranks. An address is `buffer << 32 | offset`; number 0 is not a buffer.
     pub memory: Vec<Vec<u8>>,
     pub random: Random,
-    /// Wire `from * ranks + to`.
+    /// The frames in flight from each rank to each rank, at index `from * ranks + to`.
     wires: Vec<VecDeque<Frame>>,
-    /// Frames that fit a wire.
+    /// Maximum number of frames on a wire.
     pub room: usize,
     pulls: Vec<Pull>,
     pub reads: Reads,
-    /// The message that a send of a rank carries.
+    /// The message that a send of a rank carries, by rank and request.
     labels: HashMap<(u32, RequestId), usize>,
     /// Frames posted or arrived since the last check.
     pub events: Vec<WireEvent>,
 }
 
-/// Outcome of a pull.
+/// How reads of a peer's memory ([`Output::Pull`]) end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     Work,
     Never,
     Sometimes,
-    /// Some fail for good.
+    /// Some reads fail with an error.
     Fail,
 }
 
-/// One frame on a wire, and the number of its message in the test.
+/// A frame on a wire, with the number of its message in the test.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub head: FrameHead,
@@ -65,7 +65,7 @@ struct Pull {
 pub enum WireEvent {
     /// A rank has posted a frame to its wire.
     Posted { from: u32, to: u32, frame: Frame },
-    /// A frame was taken in by its engine, with this output.
+    /// An engine took in a frame and returned this output.
     Arrived {
         from: u32,
         to: u32,
@@ -98,7 +98,7 @@ impl World {
         self.labels.insert((rank, request), message);
     }
 
-    /// A new buffer; its address.
+    /// Adds a buffer; returns its address.
     pub fn lend(&mut self, content: Vec<u8>) -> u64 {
         self.memory.push(content);
         (self.memory.len() as u64 - 1) << 32
@@ -153,7 +153,8 @@ impl World {
         busy || !self.pulls.is_empty() || self.wires.iter().any(|wire| !wire.is_empty())
     }
 
-    /// Posts the waiting frames of the first rank, from `first` on, that has any and room for them.
+    /// Posts waiting frames of one rank: of the first rank, starting with `first`, that has waiting frames and room for
+    /// them.
     fn drain_from(&mut self, first: u32) -> bool {
         let ranks = self.ranks();
         (0..ranks).any(|step| self.drain((first + step) % ranks))
@@ -200,7 +201,7 @@ impl World {
                     _ => 0,
                 };
                 let request = match out.head.kind {
-                    // It names no request: it belongs to the oldest queued one.
+                    // A FIRST names no request: it belongs to the oldest queued send.
                     wire::FIRST => oldest_queued(arena, to),
                     _ => arena.find(token as u32),
                 };
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// Delivers the oldest frame of the first wire, from a random one on, that has any.
+    /// Delivers the oldest frame of the first wire that is not empty, starting with a random wire of rank `first`.
     fn deliver_from(&mut self, first: u32) -> bool {
         let (ranks, all) = (self.ranks(), self.wires.len() as u32);
         let start = first * ranks + self.random.below(u64::from(ranks)) as u32;
@@ -252,7 +253,8 @@ impl World {
         }
     }
 
-    /// Takes all frames in flight between two ranks off their wire, to [arrive](Self::arrive) later.
+    /// Removes all frames in flight from one rank to another from their wire. The test lets them [arrive](Self::arrive)
+    /// later.
     pub fn hold(&mut self, from: u32, to: u32) -> Vec<Frame> {
         self.drain(from);
         let wire = (from * self.ranks() + to) as usize;
@@ -307,7 +309,8 @@ impl World {
         });
     }
 
-    /// The fast path of arrival; returns an ordinary output if it was taken.
+    /// The fast path of arrival, which is tried at random. Returns the output that the general path would return;
+    /// `None` if the fast path was not taken.
     fn arrive_first(&mut self, from: u32, to: u32, frame: &Frame) -> Option<Output> {
         let engine = &mut self.engines[to as usize];
         let is_plain = frame.head.kind == wire::EAGER && frame.head.flags == 0;
@@ -388,14 +391,14 @@ impl World {
     }
 }
 
-/// The remote key of a buffer for a peer.
+/// A remote key with which a peer can read a buffer.
 pub fn key(address: u64, bytes: u64, peer: u32) -> [u64; 3] {
     [address, bytes, KEY ^ u64::from(peer)]
 }
 
 const KEY: u64 = 0x1234_5678_0000_0000;
 
-/// Bytes that identify a message.
+/// The content of message `number`: bytes that differ from those of other messages.
 pub fn pattern(number: usize, bytes: u64) -> Vec<u8> {
     let mut random = Random(number as u64 ^ 0x5151);
     let mut body = vec![0; bytes as usize];
@@ -406,7 +409,8 @@ pub fn pattern(number: usize, bytes: u64) -> Vec<u8> {
     body
 }
 
-/// Runs a test for many seeds, or for the one in the variable `RMPI_TEST_SEED`; prints a seed that fails.
+/// Runs a test for many seeds, or for the seed in the environment variable `RMPI_TEST_SEED`. Prints the seed if the
+/// test fails.
 pub fn for_seeds(seeds: u64, mut test: impl FnMut(u64)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -448,7 +452,7 @@ impl Random {
     }
 }
 
-/// The earliest started send to a peer that has not been posted.
+/// The send to a peer that was started first among those that have not been posted.
 fn oldest_queued(arena: &engine::RequestArena, to: Peer) -> Option<RequestId> {
     let queued = arena.iter().filter(|id| {
         let fields = arena.fields(*id);

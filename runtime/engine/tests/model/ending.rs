@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion of single operations, and of the whole program.
+//! The end of single operations, and of the whole program.
 
 use engine::{CollectOutcome, RequestState};
 use queue_layout::FLAG_PERSISTENT;
@@ -7,7 +7,7 @@ use queue_layout::FLAG_PERSISTENT;
 use super::*;
 
 impl Program {
-    /// Collects a send if it is complete, and checks that it was allowed to be.
+    /// Collects a send if it is complete, and checks that it was allowed to complete.
     pub(super) fn collect_send(&mut self, at: usize) {
         let send = self.sends[at];
         let engine = &mut self.world.engines[send.rank as usize];
@@ -27,7 +27,7 @@ impl Program {
             assert!(never_sent, "cancelled, and yet sent: {message:?}");
             assert!(
                 send.unwanted,
-                "cancelled, and nobody asked for it: {message:?}"
+                "cancelled without a cancel request: {message:?}"
             );
         } else {
             assert!(message.fate != Fate::Started && message.fate != Fate::TakenBack);
@@ -36,7 +36,7 @@ impl Program {
             let waits = message.announced || message.synchronous;
             assert!(matched || !waits, "too early: {message:?}");
         }
-        // The buffer is the application's again.
+        // The buffer belongs to the application again, which may overwrite it.
         self.world.buffer(send.buffer).fill(0xDD);
         self.sends[at].stage = after(send.persistent);
     }
@@ -154,7 +154,7 @@ impl Program {
         }
     }
 
-    /// A freed receive that was posted can only be completed by a message.
+    /// Sends a message to each freed receive that is still posted: only a message can complete it.
     fn feed_freed_receives(&mut self) {
         for rank in 0..self.world.ranks() {
             while let Some(number) = self.ranks[rank as usize].posted.first().copied() {

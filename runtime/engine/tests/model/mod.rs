@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A random program, and the simplest matching that keeps the rules of MPI 5.0 section 3.5 as its reference: lists
-//! searched from the front.
+//! A random program, and as its reference the simplest matching that keeps the rules of MPI 5.0 section 3.5: lists that
+//! are searched from the front.
 
 mod ending;
 
@@ -17,7 +17,8 @@ pub struct Program {
     pub world: World,
     random: Random,
     acts: usize,
-    /// Operations of 20 that are receives: if they are few, unexpected messages pile up; if many, receives do.
+    /// How many of 20 operations are receives. If few are, unexpected messages pile up; if many are, posted receives
+    /// pile up.
     receiving: u64,
     /// Number of tags, and the distance between them.
     tags: (u64, u64),
@@ -26,9 +27,9 @@ pub struct Program {
     sends: Vec<SendOp>,
     receives: Vec<ReceiveOp>,
     ranks: Vec<Side>,
-    /// The last message of each ordered pair that was put on a wire.
+    /// For each sender and receiver, the last message that was put on their wire.
     latest: Vec<Option<usize>>,
-    /// For each rank, the observer of the receives in the first context, if they are observed.
+    /// For each rank, the observer of the posted receives in the first context; `None` if they are not observed.
     watches: Vec<Option<usize>>,
 }
 
@@ -53,14 +54,14 @@ struct Message {
     bytes: u64,
     synchronous: bool,
     announced: bool,
-    /// Its data came in several frames without an announcement.
+    /// Whether its data came in several frames without an announcement.
     early: bool,
     fate: Fate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Started, not on the wire.
+    /// Started, but not on the wire yet.
     Started,
     OnWire,
     Unexpected,
@@ -77,7 +78,7 @@ struct SendOp {
     message: usize,
     buffer: u64,
     persistent: bool,
-    /// The program has requested its cancellation since its start.
+    /// Whether the program has cancelled the send since its last start.
     unwanted: bool,
     stage: Stage,
 }
@@ -100,15 +101,15 @@ struct ReceiveOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Active,
-    /// Persistent, and not started.
+    /// A persistent request that is not started.
     Inactive,
-    /// Given up by the application while active.
+    /// Freed by the application while active.
     Freed,
     Over,
 }
 
 impl Program {
-    /// A program of this many acts; everything about it is drawn from the seed.
+    /// A program of `acts` operations. Everything in it is drawn from the seed.
     pub fn random(seed: u64, acts: usize) -> Self {
         let mut random = Random(seed);
         let ranks = 2 + random.below(4) as u32;
@@ -143,7 +144,7 @@ impl Program {
         }
     }
 
-    /// Runs it to its end and checks that nothing is left.
+    /// Runs the program to its end and checks that nothing is left.
     pub fn run(&mut self) {
         // The number of wire steps between two operations differs from program to program.
         let pace = self.random.below(6);
@@ -214,7 +215,7 @@ impl Program {
         });
     }
 
-    /// The fast path: a small message is posted without a request, if no frame waits before it.
+    /// The fast path of sending: posts a small message without a request. `false` if the fast path cannot be taken.
     fn send_at_once(&mut self, number: usize) -> bool {
         let message = self.messages[number];
         let engine = &self.world.engines[message.from as usize];
@@ -233,7 +234,7 @@ impl Program {
         let buffer = self.world.lend(vec![0; message.bytes as usize]);
         let engine = &mut self.world.engines[message.from as usize];
         let request = engine.prepare_send(described(&message, buffer)).unwrap();
-        // A message that is never sent, to record the envelope.
+        // This message is never sent; it records the envelope of the persistent request.
         self.messages.push(message);
         self.sends.push(SendOp {
             rank: message.from,
@@ -321,7 +322,8 @@ impl Program {
         Some(engine.arena().find(token).expect("a token of this use"))
     }
 
-    /// The model's side of posting: the earliest message that matches, else the end of the queue.
+    /// Posts a receive in the model: it matches the earliest unexpected message that fits, or goes to the end of the
+    /// queue.
     fn match_receive(&mut self, number: usize, output: Option<Output>) {
         let receive = self.receives[number];
         let side = &mut self.ranks[receive.rank as usize];
@@ -341,7 +343,7 @@ impl Program {
         }
     }
 
-    /// Matches a receive with an earlier message.
+    /// Matches a receive with a message that arrived before it.
     fn match_with(&mut self, number: usize, message: usize, output: Option<Output>) {
         let receive = &mut self.receives[number];
         receive.got = Some(message);
@@ -357,7 +359,7 @@ impl Program {
                 assert_eq!((request, bytes), (receive.request, fits));
             }
             Some(other) => panic!("{other:?} for a message that is here"),
-            // The rest of it is still in flight.
+            // The rest of the early message is still in flight.
             None if self.messages[message].early => {}
             None => assert!(self.messages[message].announced && fits == 0),
         }
@@ -380,7 +382,7 @@ impl Program {
         (context, peer, tag)
     }
 
-    /// Compares the results of a probe in engine and model.
+    /// Probes in the engine and in the model, and compares the results.
     fn probe_both(
         &mut self,
         rank: u32,
@@ -575,7 +577,7 @@ impl Program {
         }
     }
 
-    /// Messages of one pair are posted in the order in which they were started, each once.
+    /// Checks that the messages from one rank to another are posted in the order in which they were started, each once.
     fn see_posted(&mut self, from: u32, to: u32, frame: &Frame) {
         let Some(number) = message_of(&frame.head, frame.message) else {
             return;
@@ -677,7 +679,7 @@ impl ReceiveOp {
     }
 }
 
-/// The message of a frame, if it carries one.
+/// The message of a frame, if the frame is the first of a message.
 fn message_of(head: &FrameHead, message: Option<usize>) -> Option<usize> {
     let brings = matches!(head.kind, wire::EAGER | wire::RTS | wire::FIRST);
     message.filter(|_| brings)
@@ -700,9 +702,10 @@ fn is_early(tag: i32) -> bool {
     tag % 3 != 1
 }
 
-/// The last differs from the first by the number of the engine's bins, so that they share theirs.
+/// The last context id differs from the first by the number of the engine's bins, so that both use the same bins.
 const CONTEXTS: [u32; 3] = [4, 21, 4 + 512];
-/// Few, so that most match; many, so that queues of all kinds are long; and such that their hash values are close.
+/// Number of tags, and the distance between them: few tags, so that most receives match; many, so that queues of all
+/// kinds are long; and tags whose hash values are close.
 const TAGS: [(u64, u64); 5] = [(3, 1), (3, 1), (20, 1), (200, 1), (15, 1 << 27)];
 const SIZES: [u64; 9] = [0, 1, 7, 8, 48, 60, 64, 200, 2000];
 const UNTOUCHED: u8 = 0xEE;

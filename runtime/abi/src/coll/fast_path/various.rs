@@ -96,7 +96,8 @@ pub(in crate::coll) fn alltoallv(
     })
 }
 
-/// The own block, as long as its part of `all`, which is separate memory; empty if it is in place.
+/// This rank's own block: as long as its place in `all`, and not overlapping that place. `Some(None)` if it is in
+/// place, `None` if the arguments are not the common case.
 #[allow(
     clippy::option_option,
     reason = "nothing to be done at hand, or no block of its own"
@@ -126,7 +127,7 @@ struct VectorBlocks<'a> {
 }
 
 impl<'a> VectorBlocks<'a> {
-    /// Checks that all blocks are valid memory.
+    /// The blocks of all ranks; `None` if one of them is not valid memory.
     fn of(
         it: &FastCall<'_>,
         buf: MutBuf,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Allgather and all-to-all by node. A block is sent to a node once, in a message between leaders.
+//! Allgather and all-to-all by node. Blocks between two nodes are sent together, in messages between the leaders.
 
 use std::rc::Rc;
 
@@ -59,7 +59,8 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     let by = ByNodeCall::of(call, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
-    // In node order: in the application's buffers if they are in that order, or in a copy.
+    // The blocks are collected in node order: in the application's buffers if these are adjacent in that order, else in
+    // a copy.
     let mut aside = Vec::new();
     let in_place = one_after_the_other(order());
     let whole = in_place.unwrap_or_else(|| {
@@ -95,7 +96,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     Ok(())
 }
 
-/// Adjacent blocks, as one.
+/// Blocks that are adjacent, as one range; `None`: they are not.
 fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<UserMemory> {
     let mut whole: Option<UserMemory> = None;
     for block in blocks {
@@ -111,7 +112,7 @@ fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<
     whole
 }
 
-/// Parts of some memory, one after the other.
+/// Consecutive parts of a range of memory.
 fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Vec<Payload> {
     let parts = lengths.scan(0, |start, bytes| {
         let from = *start;
@@ -121,7 +122,8 @@ fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Ve
     parts.collect()
 }
 
-/// The leaders exchange the blocks of their nodes, which are stored in node order; the own ones are in place.
+/// The leaders exchange the blocks of their nodes, which are stored in node order. The blocks of the own node are in
+/// place.
 async fn exchange_all<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -156,7 +158,8 @@ pub(in super::super) async fn alltoall<V: Visit>(
     by.defer_error(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     let block = out.len() / call.size() as usize;
-    // From each rank near this one to each rank of a node, node by node.
+    // The order is: node by node; for each node, from each rank of this node; from each of these, to each rank of that
+    // node.
     let mut packed = Vec::with_capacity(rows.len());
     for ranks in &members {
         for row in rows.chunks_exact(out.len()) {
@@ -167,7 +170,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     }
     let mut come = vec![0; packed.len()];
     exchange_parcels(&by, &members, &mut packed, &mut come).await?;
-    // From each rank of a node to each rank near this one.
+    // The order is: from each rank of each node, node by node, to each rank of this node.
     let mut parcels = come.chunks_exact(block);
     for rank in members.iter().flatten() {
         for (row, bytes) in rows.chunks_exact_mut(out.len()).zip(parcels.by_ref()) {
@@ -178,7 +181,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     scatter_equal(&by.near, &near, Some(&taken), CollectiveRoot::Here).await
 }
 
-/// The leaders exchange their nodes' blocks for each other, which are as long in both directions.
+/// The leaders exchange the blocks between their nodes. Two nodes send each other the same number of bytes.
 async fn exchange_parcels<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -195,7 +198,7 @@ async fn exchange_parcels<V: Visit>(
     blocks::alltoall(&by.across, &out, &into).await
 }
 
-/// `count` parts of the same length, which may be 0.
+/// `count` parts of equal length, which may be 0.
 fn parts_of(bytes: &mut [u8], count: usize) -> Vec<Payload> {
     let each = bytes.len() / count;
     cut_mut(bytes, &vec![each; count]).map(dense).collect()

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All-to-all by node of blocks whose lengths are known only to sender and receiver: the blocks from one node to
-//! another go in two messages between their leaders, not in one for each pair of ranks.
+//! All-to-all by node of blocks whose lengths are known only to sender and receiver. The blocks from one node to
+//! another are sent in two messages between their leaders, not in one message for each pair of ranks.
 //!
-//! Blocks for ranks of the own node are sent directly. Of the others a rank gives its leader a table of their lengths,
-//! and the blocks behind it. The first message between two leaders has the lengths (a row for each sender, with an
-//! entry for each receiver), the second one the blocks in the same order. Then each rank gets the lengths of the
-//! blocks for it, and the blocks. A block of more than `RMPI_NODE_LIMIT` is sent directly to its rank, and only its
-//! length through the leaders: a receiver follows these lengths, not those that it expects, so that all complete if
-//! some disagree.
+//! Blocks for ranks of the own node are sent directly. For the other blocks a rank gives its leader a table of their
+//! lengths, followed by the blocks. The first message between two leaders has the lengths (a row for each sender, with
+//! an entry for each receiver), the second message has the blocks in the same order. Then each rank gets the lengths of
+//! the blocks for it, and the blocks. A block of more than `RMPI_NODE_LIMIT` bytes is sent directly to its rank, and
+//! only its length goes through the leaders. A receiver follows these lengths and not the expected ones, so that all
+//! ranks complete if some disagree.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         true => lead(&by, &far, given).await,
         false => follow(&by, &far, given).await,
     }?;
-    // After the messages of the leaders, which may also send such blocks.
+    // These receives follow the messages of the leaders, because leaders may also send such blocks.
     let mut alone = call.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
@@ -57,7 +57,8 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             alone.send_payload(*rank, block);
         }
     }
-    // After an error on this node its lengths are still sent, since other nodes need them to know what follows.
+    // After an error on this node the lengths of its blocks are still sent, since other nodes need them to see what
+    // follows.
     let (near_out, near_into) = (by.of_ranks_near(out), by.of_ranks_near(into));
     let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
     near.and(alone.finish().await)
@@ -65,11 +66,11 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
 
 /// The ranks on other nodes.
 struct RemoteRanks {
-    /// Node by node.
+    /// The ranks, node by node.
     ranks: Vec<u32>,
     /// Each node's index among the leaders, and the range of its ranks.
     nodes: Vec<(u32, Range<usize>)>,
-    /// Largest block that is sent together with others.
+    /// Largest block, in bytes, that is sent together with other blocks.
     limit: u64,
 }
 
@@ -88,20 +89,20 @@ impl RemoteRanks {
         far
     }
 
-    /// The bytes of a block that is sent together with others; `None`: it is sent directly.
+    /// The bytes of a block that is sent together with other blocks; `None`: the block is sent directly.
     fn together(&self, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?;
         (bytes as u64 <= self.limit).then_some(bytes)
     }
 
-    /// A parcel with these lengths, with room for the blocks that are sent together.
+    /// A parcel with the lengths in `table`, and with room for the blocks that are sent together.
     fn parcel(&self, table: &[u8]) -> Parcel {
         let lengths = from_bytes(table);
         let blocks = vec![0; self.sum(&lengths)];
         Parcel { lengths, blocks }
     }
 
-    /// The bytes of the blocks of these lengths that are sent together.
+    /// The total bytes of those blocks of these lengths that are sent together.
     fn sum(&self, lengths: &[u64]) -> usize {
         lengths
             .iter()
@@ -117,7 +118,7 @@ struct Parcel {
     blocks: Vec<u8>,
 }
 
-/// The part of a rank that is not the leader: gives its blocks for other nodes to the leader, and gets those for it.
+/// The part of a rank that is not the leader: gives the leader its blocks for other nodes, and gets the blocks for it.
 async fn follow<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -137,7 +138,7 @@ async fn follow<V: Visit>(
     Ok(got)
 }
 
-/// The part of a leader: forwards the blocks of its node's ranks, and those for them.
+/// The part of a leader: forwards the blocks of its node's ranks, and the blocks for them.
 async fn lead<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -159,7 +160,7 @@ async fn lead<V: Visit>(
     distribute(by, got).await
 }
 
-/// Collects the blocks of each rank of the node for other nodes.
+/// Collects from each rank of this node its blocks for other nodes.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -180,7 +181,7 @@ async fn collect<V: Visit>(
     Ok(given)
 }
 
-/// Exchanges these with the other leaders: for each other node, a row of lengths for each of its ranks.
+/// Exchanges the blocks with the other leaders. Each message of lengths has a row for each rank of the sending node.
 async fn exchange<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -220,14 +221,14 @@ async fn exchange<V: Visit>(
     }
     let ended = lengths.and(by.defer_error(coming.finish().await));
     if ended.is_err() {
-        // Others have given up too, and receive nothing.
+        // Other leaders have given up too, and receive nothing.
         sent.take_back();
     }
     let sent = by.defer_error(sent.finish().await);
     ended.and(sent).map(|()| come)
 }
 
-/// Gives each rank of the node the blocks for it.
+/// Gives each rank of this node the blocks for it.
 async fn distribute<V: Visit>(
     by: &ByNodeCall<'_, V>,
     mut got: Vec<Parcel>,
@@ -258,5 +259,5 @@ fn from_bytes(table: &[u8]) -> Vec<u64> {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Most ranks for which each has a table of the lengths of its blocks.
+/// Largest number of ranks for which each rank has a table of the lengths of its blocks.
 pub(in super::super) const TABLED_RANKS: u32 = 4096;

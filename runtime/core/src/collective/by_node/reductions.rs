@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions and scans by node: the data of a node are combined before those of the next one.
+//! Reductions and scans by node: the data of a node are combined before those of the next node.
 
 use std::rc::Rc;
 
@@ -36,9 +36,9 @@ pub(in super::super) async fn reduce<V: Visit>(
     reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
 }
 
-/// As [`reduce`](super::super::reduce), of so many bytes that a single leader would take long to exchange them: each
-/// rank combines a slice of the data of its node, and those of the root's node combine it with the ranks of the same
-/// slice on other nodes; the root collects the slices.
+/// As [`reduce`](super::super::reduce), of so many bytes that one leader would take long to exchange them. Each rank
+/// combines a slice of the data of its node. The ranks of the root's node combine their slices with those of the ranks
+/// of other nodes that have the same slice. The root collects the slices.
 pub(in super::super) async fn reduce_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -84,9 +84,9 @@ pub(in super::super) async fn allreduce<V: Visit>(
     by.send_near(output.as_mut_slice()).await
 }
 
-/// As [`allreduce`], of so many bytes that a single leader would take long to exchange them: each rank combines a
-/// slice of the data of its node, then with the ranks of the same slice on other nodes, and sends it to the other
-/// ranks of its node.
+/// As [`allreduce`], of so many bytes that one leader would take long to exchange them. Each rank combines a slice of
+/// the data of its node, then combines it with the ranks of other nodes that have the same slice, and sends the result
+/// to the other ranks of its node.
 pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -106,8 +106,8 @@ pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     various::allgather_various(&by.near, Some(&mine), &all).await
 }
 
-/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node
-/// are consecutive.
+/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of `lengths` bytes. The ranks of each node
+/// must be consecutive.
 pub(in super::super) async fn reduce_scatter<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -137,9 +137,9 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
     various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
 }
 
-/// As [`reduce_scatter`], of so many bytes that a single leader would take long to exchange them: each rank combines
-/// the parts of all ranks with its index, of the data of its node, then with these ranks. All nodes have equally many
-/// ranks.
+/// As [`reduce_scatter`], of so many bytes that one leader would take long to exchange them. Each rank combines, from
+/// the data of its node, the parts of all ranks that have its index on their nodes; then these ranks exchange and
+/// combine. All nodes must have the same number of ranks.
 pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -178,7 +178,7 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     .await
 }
 
-/// As [`scan`](super::super::scan). The ranks of each node are consecutive.
+/// As [`scan`](super::super::scan). The ranks of each node must be consecutive.
 pub(in super::super) async fn scan<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -195,7 +195,7 @@ pub(in super::super) async fn scan<V: Visit>(
     Ok(())
 }
 
-/// As [`exscan`](super::super::exscan). The ranks of each node are consecutive.
+/// As [`exscan`](super::super::exscan). The ranks of each node must be consecutive.
 pub(in super::super) async fn exscan<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -216,8 +216,8 @@ pub(in super::super) async fn exscan<V: Visit>(
 }
 
 impl<V: Visit> ByNodeCall<'_, V> {
-    /// Combines a slice of the data of this node; returns the lengths of all slices, and this rank's. There are as
-    /// many slices as the smallest node has ranks; further ranks get nothing.
+    /// Combines a slice of the data of this node. Returns the lengths of all slices, and this rank's slice. There are
+    /// as many slices as the smallest node has ranks; further ranks have empty slices.
     async fn combine_slice(
         &self,
         input: UserMemory,
@@ -233,7 +233,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// At the leader: the combined data of all ranks on earlier nodes.
+/// The combined data of all ranks on earlier nodes; only the leader gets them.
 async fn before_node<V: Visit>(
     by: &ByNodeCall<'_, V>,
     input: UserMemory,
@@ -250,7 +250,8 @@ async fn before_node<V: Visit>(
     Ok(Some(before))
 }
 
-/// The same at all ranks of the node; nothing on the first one.
+/// The combined data of all ranks on earlier nodes, at all ranks of this node. `None`: this is the first node, or there
+/// was an error.
 async fn receive_before<V: Visit>(
     by: &ByNodeCall<'_, V>,
     before: Option<Vec<u8>>,

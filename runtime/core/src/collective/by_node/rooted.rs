@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Gather and scatter by node, of blocks whose lengths are known only to the root. The ranks of the root's node
-//! communicate directly with the root. Those of another node have a [slot](super::slots) each: a leader exchanges the
-//! slots of its node in one message, and in a second one the blocks that do not fit their slots; blocks of more than
-//! `RMPI_NODE_GATHER_LIMIT` are sent directly between the root and their rank.
+//! communicate directly with the root. Each rank of another node has a [slot](super::slots). A leader exchanges the
+//! slots of its node in one message, and the blocks that do not fit their slots in a second message. Blocks of more
+//! than `RMPI_NODE_GATHER_LIMIT` bytes are sent directly between the root and their rank.
 //!
-//! A rank follows the contents of a slot, not its own expectation: so ranks that disagree about a length all complete,
-//! and the one that detects it gets an error. A receive for a block expected directly is posted at the beginning, so
-//! that it does not wait for the slots; it is cancelled if the block comes otherwise according to these.
+//! A rank follows the contents of a slot, not its own expectation. So ranks that disagree about a length all complete,
+//! and the rank that detects the disagreement gets an error. A receive for a block that is expected directly is posted
+//! at the beginning, so that it does not wait for the slots. It is cancelled if the slots show that the block comes in
+//! another way.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -40,7 +41,7 @@ pub(in super::super) async fn gather<V: Visit>(
     }
 }
 
-/// The part of a rank: gives its block.
+/// The part of a rank in a gather that is not a leader: gives its block to the leader, or sends it directly.
 async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     slot.put(0, own);
@@ -53,7 +54,7 @@ async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Res
     }
 }
 
-/// The part of a leader: forwards the blocks of its node's ranks.
+/// The part of a leader in a gather: forwards the blocks of its node's ranks.
 async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     slot.put(0, own);
@@ -83,7 +84,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
     sent.finish().await
 }
 
-/// The part of the root: collects the blocks of all.
+/// The part of the root in a gather: collects the blocks of all ranks.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     mine: Option<&Payload>,
@@ -95,7 +96,7 @@ async fn collect<V: Visit>(
     let mut early = BTreeMap::new();
     for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
-        // Those of the leader, the first one, come after its other messages.
+        // A block of the leader, which is the first rank, comes after its other messages.
         for rank in ranks.iter().skip(1) {
             if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
                 early.insert(*rank, pending);
@@ -164,7 +165,7 @@ pub(in super::super) async fn scatter<V: Visit>(
     }
 }
 
-/// The part of the root: sends the blocks of all.
+/// The part of the root in a scatter: sends the blocks of all ranks.
 async fn distribute<V: Visit>(
     by: &ByNodeCall<'_, V>,
     all: &[Payload],
@@ -199,7 +200,7 @@ async fn distribute<V: Visit>(
     sent_near.and(sent).and(alone.finish().await)
 }
 
-/// The part of a leader: forwards the blocks for its node's ranks.
+/// The part of a leader in a scatter: forwards the blocks for its node's ranks.
 async fn pass_down<V: Visit>(
     by: &ByNodeCall<'_, V>,
     own: &Payload,
@@ -229,7 +230,7 @@ async fn pass_down<V: Visit>(
     sent.finish().await.and(own)
 }
 
-/// The part of a rank: gets its block.
+/// The part of a rank in a scatter that is not a leader: gets its block.
 async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
@@ -259,12 +260,12 @@ impl<V: Visit> ByNodeCall<'_, V> {
         ExchangeSlots::new(ranks, self.together_bytes())
     }
 
-    /// Largest block that is sent together with others.
+    /// Largest block, in bytes, that is sent together with other blocks.
     fn together_bytes(&self) -> u64 {
         self.call.shape().node_gather_bytes as u64
     }
 
-    /// The other nodes, with their ranks and slots for these.
+    /// Each other node: its index among the leaders, its ranks, and the slots for these ranks.
     fn others(&self) -> Vec<(u32, Vec<u32>, ExchangeSlots)> {
         let others = self.other_nodes().map(|(node, ranks)| {
             let slots = self.slots(ranks.len());
@@ -274,7 +275,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// Posts a receive for a block from a rank on another node, if it is so long that it should be sent directly.
+/// Posts a receive for a block from a rank on another node, if the block is so long that it should be sent directly.
 fn expect_alone<'a, V: Visit>(
     by: &'a ByNodeCall<'_, V>,
     from: u32,
@@ -288,7 +289,7 @@ fn expect_alone<'a, V: Visit>(
     })
 }
 
-/// Cancels receives whose messages do not come.
+/// Cancels receives whose messages will not come.
 #[cold]
 async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     pending.take_back();
@@ -296,7 +297,7 @@ async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     _ = pending.finish().await;
 }
 
-/// Takes a block that was not sent directly; `part`: its location if it is not in its slot.
+/// Copies a block that was not sent directly to its place. `part`: where the block is if it is not in its slot.
 fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of the ranks of a node, whose lengths not all ranks know, in transit between the root and a leader. Each has
-//! a *slot*: its length, and behind it the block itself if that fits. Longer ones follow together in one message, and
-//! still longer ones are sent directly between the root and their rank. The length in the slot determines which
-//! applies.
+//! The blocks of a node's ranks on their way between the root and a leader; not all ranks have their lengths. Each
+//! block has a *slot*: its length, followed by the block itself if it fits. Longer blocks follow together in one
+//! message. Still longer blocks are sent directly between the root and their rank. The length in the slot determines
+//! how a block is sent.
 //!
 //! ```text
 //! bytes   what
@@ -19,14 +19,14 @@ use super::{Error, Payload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Travels {
     InSlot,
-    /// In one message with others.
+    /// In one message with other blocks.
     Together,
-    /// In a message between the root and its rank.
+    /// In a message of its own between the root and its rank.
     Alone,
 }
 
 impl Travels {
-    /// For a block of this many bytes, if those of at most `limit` are sent together.
+    /// How a block of `bytes` bytes is sent, if blocks of at most `limit` bytes are sent together.
     pub(super) fn of(bytes: u64, limit: u64) -> Self {
         match bytes {
             0..=IN_SLOT_BYTES => Self::InSlot,
@@ -40,12 +40,12 @@ impl Travels {
 #[derive(Debug)]
 pub(super) struct ExchangeSlots {
     bytes: Vec<u8>,
-    /// Largest block that is sent together with others.
+    /// Largest block, in bytes, that is sent together with other blocks.
     limit: u64,
 }
 
 impl ExchangeSlots {
-    /// Slots of this many ranks, with empty blocks so far.
+    /// Slots for `ranks` ranks, with empty blocks so far.
     pub(super) fn new(ranks: usize, limit: u64) -> Self {
         Self {
             bytes: vec![0; ranks * SLOT_BYTES],
@@ -94,7 +94,7 @@ impl ExchangeSlots {
         read_into(place, length, |into| into.copy_from_slice(&body[..length]))
     }
 
-    /// The bytes of each block in the message of those that are sent together: 0 if it is not in it.
+    /// The bytes of each block in the message of blocks that are sent together; 0 if the block is not in that message.
     pub(super) fn together(&self) -> Vec<usize> {
         let length = |at| match self.travels(at) {
             Travels::Together => in_memory(self.length(at)),
@@ -118,7 +118,7 @@ fn in_memory(bytes: u64) -> usize {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// As much as fits the lines of a rank on a board.
+/// Size of a slot: as many bytes as fit the lines of a rank on a board.
 const SLOT_BYTES: usize = LINE_BODY_BYTES;
 const IN_SLOT_BYTES: u64 = (SLOT_BYTES - LENGTH_BYTES) as u64;
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_blocks_travel_in_their_slots_and_longer_ones_behind_them() {
+    fn short_blocks_are_sent_in_slots_and_longer_ones_behind_them() {
         let mut slots = ExchangeSlots::new(5, 256);
         for (at, bytes, travels) in [
             (0, 0, Travels::InSlot),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of a rank that does not lead its node in a collective [by node](super::super::by_node): it puts its
-//! data on the board of its node, and sleeps there until its leader provides the result, if ranks share cores. Most
-//! ranks of a job are such ranks, so where many share a core the cost of this path is the cost of the call.
+//! The fast path of a rank that does not lead its node in a collective [by node](super::super::by_node). Such a rank
+//! puts its data on the board of its node; if ranks share cores, it then sleeps until its leader provides the result.
+//! Most ranks of a job do not lead. So if many ranks share a core, the cost of this path is the cost of the call.
 //!
-//! As on all fast paths, a call that does not end here is continued by the general path.
+//! If a call does not end on this path, the general path continues it.
 
 use std::rc::Rc;
 
@@ -21,8 +21,8 @@ use crate::comm::Comm;
 use crate::nodes::CommNodes;
 use crate::{Universe, UserMemory};
 
-/// A call that may take the fast path, at a rank that does not lead its node. Its methods return `None` if the general
-/// path must complete it.
+/// A call that may take the fast path, at a rank that does not lead its node. A method returns `None` if the general
+/// path must complete the call.
 #[derive(Debug)]
 pub struct FastMemberCall<'a> {
     universe: &'a mut Universe,
@@ -35,8 +35,8 @@ pub struct FastMemberCall<'a> {
 }
 
 impl<'a> FastMemberCall<'a> {
-    /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`). It may sleep, so no other
-    /// thread may be waiting to visit the process.
+    /// The next call on `comm`; `None`: it cannot take the fast path. `collective`: a number of
+    /// `queue_layout::COLLECTIVES`. The call may sleep, so no other thread may be waiting to visit the process.
     #[must_use]
     pub fn new(universe: &'a mut Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let nodes = comm.nodes.get()?.as_deref().filter(|_| !comm.has_board())?;
@@ -118,7 +118,7 @@ impl<'a> FastMemberCall<'a> {
         self.receive(leader, output.as_mut_slice(), Some(round))
     }
 
-    /// The index of this node's leader; `None`: it is this rank, or there is no such root.
+    /// The index of this node's leader among the ranks of the node. `None`: this rank leads, or no rank is `root`.
     fn leader(&self, root: Option<u32>) -> Option<u32> {
         if root.is_some_and(|root| root >= self.comm.size()) {
             return None;
@@ -128,18 +128,19 @@ impl<'a> FastMemberCall<'a> {
         (leader != place).then_some(leader)
     }
 
-    /// Whether the ranks of a node combine their data before those of other nodes.
+    /// Whether the data of a node may be combined before those of other nodes.
     fn combines(&self, op: &impl Reducer) -> bool {
         self.nodes.are_in_order() || op.commutes()
     }
 
-    /// Whether the leader sends this many bytes over the queue of the board.
+    /// `Some`: the leader sends `bytes` bytes over the queue of the board.
     fn can_receive(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
         (limit > 0 && bytes <= limit).then_some(())
     }
 
-    /// Arrives with its bytes at the board, if the call uses it, and does not wait.
+    /// Arrives with this rank's bytes at the board, and does not wait. `None`: the call does not use the board, or
+    /// there is no room yet.
     fn give(
         &self,
         by_node: bool,
@@ -153,8 +154,8 @@ impl<'a> FastMemberCall<'a> {
         arrive(&self.seat, place, note, bytes)
     }
 
-    /// Reads the leader's entry, if it comes before anything else happens. `given`: the round in which this rank has
-    /// arrived.
+    /// Reads the leader's entries, if each comes before anything else happens. `given`: the round in which this rank
+    /// has arrived.
     fn receive(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
         let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
         for (received, chunk) in chunks(into.len()).enumerate() {

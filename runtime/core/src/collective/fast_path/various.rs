@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fast path of collectives with blocks of different lengths: see [`super::super::various`], which completes what does
-//! not end here. A rank that finds anything unexpected leaves the call to it: it reads the same lines again and
-//! reports the error.
+//! The fast path of collectives with blocks of different lengths. [`super::super::various`] completes calls that do not
+//! end here. If a rank finds anything unexpected, it also leaves the call to that module, which reads the same lines
+//! again and reports the error.
 
 use transport::seat::Round;
 
@@ -28,7 +28,8 @@ impl FastCall<'_> {
         self.end()
     }
 
-    /// The root's part: the block of each rank is copied to its `place`; without `mine` the own block is in place.
+    /// The root's part of a gather: copies the block of each rank to its `place`. Without `mine` the own block is in
+    /// place.
     #[must_use]
     pub fn gatherv_here(
         &self,
@@ -75,7 +76,7 @@ impl FastCall<'_> {
         self.end()
     }
 
-    /// The root's part; without `mine` the own block stays in place.
+    /// The root's part of a scatter. Without `mine` the own block stays in place.
     #[must_use]
     pub fn scatterv_here(
         &self,
@@ -163,7 +164,7 @@ impl FastCall<'_> {
         })
     }
 
-    /// Arrives with the parcel that `put` writes, if it does.
+    /// Arrives with the parcel that `put` writes. `None`: the data are not a parcel, or there is no room yet.
     #[inline]
     fn arrive_with(
         &self,
@@ -180,7 +181,8 @@ impl FastCall<'_> {
         Some(round)
     }
 
-    /// Reads the contributions of some ranks to a round; if anything is unexpected, the general path continues.
+    /// Reads the contributions of `ranks` to a round. `None`: a contribution is unexpected, and the general path
+    /// continues.
     #[inline]
     fn all_of(
         &self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one table of performance variables.
+//! The only table of performance variables.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use super::{
     Verbosity,
 };
 
-/// The used fraction of the budget for unexpected data: at most 1, as bits.
+/// The used fraction of the budget for unexpected data, at most 1, as the bits of a `double`.
 fn budget_used(counters: &EngineCounters) -> u64 {
     let (kept, budget) = (counters.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
@@ -133,8 +133,8 @@ macro_rules! timed {
     };
 }
 
-/// The table. A variable keeps its index: new ones come last. Counters of calls of a collective include its
-/// nonblocking and persistent forms.
+/// The table. A variable keeps its index, so new ones are added at the end. Counters of calls of a collective include
+/// its nonblocking and persistent forms.
 pub const PVARS: &[PerformanceVariable] = &[
     pvar(
         "process_phase",
@@ -870,7 +870,7 @@ mod tests {
             let same = |other: &PerformanceVariable| other.name == name;
             assert!(!PVARS[..at].iter().any(same), "{name}");
             assert!(pvar.text.ends_with('.') && pvar.category.place().is_some());
-            // A description is displayed without those of other rows.
+            // A description is displayed without those of other rows, so it must not refer to them.
             for word in [
                 " those.",
                 "that queue",
@@ -901,7 +901,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phases_of_the_start_stand_on_the_page_of_variables_in_their_order() {
+    fn startup_phases_are_documented_in_order() {
         let page = include_str!("../../../../../docs/variables.md");
         let phases = PVARS.iter().filter(|pvar| pvar.name.ends_with("_ns"));
         let rows = phases.map(|pvar| page.find(&format!("\n| `{}` |", pvar.name)));
@@ -910,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_between_nothing_and_one() {
+    fn used_budget_fraction_is_between_0_and_1() {
         let counters = EngineCounters::default();
         assert_eq!(budget_used(&counters), 0.0_f64.to_bits());
         counters.kept_bytes.add(1);
