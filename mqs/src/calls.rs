@@ -15,31 +15,32 @@ use crate::walk::{RecordRun, TargetCommunicator, TargetOperation, TargetRecord};
 /// A blocking call of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCall {
-    /// The kind of condition that it waits for: a `CALL_*` number.
+    /// The kind of condition that the call waits for: a `CALL_*` number.
     pub waits_for: u32,
     /// The thread's number in the system (`gettid`).
     pub thread: u32,
-    /// Number of this wait among those recorded in its row.
+    /// Number of this wait, from 1, among those recorded in the call's row of the call table.
     pub wait: u32,
-    /// No other thread of the process can be in MPI at the same time.
+    /// Whether no other thread of the process can be in MPI at the same time.
     pub is_alone: bool,
-    /// It is the main thread.
+    /// Whether the calling thread is the main thread.
     pub is_main: bool,
     /// The function's name, zero-terminated.
     pub function: [u8; CALL_NAME_BYTES],
-    /// For a call with a list of requests: the number of requests in all, and the number that is not complete.
+    /// Number of requests that the call waits for, and how many of these are not complete.
     pub requests: (u32, u32),
-    /// Data of a collective are being transferred.
+    /// Whether the call waits in a collective whose data are being transferred.
     pub is_moving: bool,
-    /// It waits for a request that is in none of the queues.
+    /// Whether the call waits for a request that is not listed.
     is_hidden: bool,
     context: u32,
     peer: u32,
     tag: i32,
     tokens: [u32; 2],
-    /// Address and length of its list of handles, and the difference between a handle and its token.
+    /// For `CALL_LIST`: address and length of the array of request handles, and the number to subtract from a handle to
+    /// get its token.
     list: (u64, u64, u64),
-    /// For a collective: bytes of its data, or [`NO_BYTES`].
+    /// For a collective: bytes of data per rank, if these must be equal on all ranks; else [`NO_BYTES`].
     bytes: u64,
 }
 
@@ -91,14 +92,15 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, anchor: &AnchorFields) -> O
         *place = *byte;
     }
     let mut tokens = [0; 2];
-    let words = row.bytes_of(call_field::TOKENS).chunks_exact(4);
-    for (place, bytes) in tokens.iter_mut().zip(words) {
+    let pairs = row.bytes_of(call_field::TOKENS).chunks_exact(4);
+    for (place, bytes) in tokens.iter_mut().zip(pairs) {
         *place = low(row.target.number(bytes));
     }
     Some(TargetCall {
         waits_for,
         thread: word(call_field::THREAD),
-        // Each wait increments the version twice; it is odd during the change.
+        // A wait changes the row twice, at its begin and end; each change increments the version by 2, and the version
+        // is odd during the change.
         wait: (version >> 2).wrapping_add(1),
         is_alone: anchor.one_thread,
         is_main: word(call_field::THREAD) == anchor.pid,
@@ -124,8 +126,8 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, anchor: &AnchorFields) -> O
 }
 
 impl TargetCall {
-    /// Passes the tokens of all requests that this call waits for to `take`: 0 for a send that was complete at once. Handles
-    /// in unreadable memory are left out.
+    /// Passes to `take` the token of each request that this call waits for; a send that was complete at once has token
+    /// 0. Handles in unreadable memory are left out.
     fn tokens(
         &self,
         target: &impl StoppedProcess,
@@ -157,7 +159,7 @@ impl TargetCall {
         }
     }
 
-    /// The entry, in the queue [`OTHER_OPERATIONS`], of a call that no operation refers to.
+    /// The entry that stands for this call in the queue [`OTHER_OPERATIONS`]; `None` if no communicator is listed.
     fn entry(&self, number: u32, comms: &[TargetCommunicator]) -> Option<TargetOperation> {
         let its = comms.iter().find(|it| it.context == self.context);
         // A call without a communicator is listed with the first one, which contains all ranks.
@@ -184,7 +186,8 @@ impl TargetCall {
     }
 }
 
-/// Marks the operations that a call waits for, and adds an entry for each call that no operation refers to.
+/// Marks the operations that a call waits for. Adds an entry for each call that waits for something other than
+/// requests, or for a request that is not listed.
 ///
 /// # Errors
 /// When memory cannot be read or allocated.
@@ -224,7 +227,8 @@ pub fn mark_awaited(
     marked?;
     note_moving(calls, comms, operations.as_slice());
     for (number, call) in (0..).zip(calls.iter()) {
-        // If all its requests are listed, or complete (it is about to return), they carry its name.
+        // The entries of listed requests contain the call's name. If all its requests are complete, the call is about
+        // to return.
         let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
         if by_requests && !call.is_hidden {
             continue;
@@ -249,7 +253,7 @@ fn note_moving(
         for call in calls.iter_mut() {
             call.is_moving |= match call.waits_for {
                 CALL_RANKS => of(call.context),
-                // Its requests may belong to any communicator.
+                // The call's requests may belong to any communicator.
                 CALL_REQUESTS | CALL_LIST => comms.iter().any(|it| of(it.context)),
                 _ => false,
             };
@@ -279,7 +283,7 @@ fn collect_marks(
     Ok(())
 }
 
-/// The text of what a call waits for, for a call that no operation refers to.
+/// What a call waits for: the second line of the entry that stands for the call.
 #[must_use]
 pub fn wait_reason(call: &TargetCall) -> &'static str {
     match call.waits_for {
@@ -290,8 +294,8 @@ pub fn wait_reason(call: &TargetCall) -> &'static str {
     }
 }
 
-/// Above any valid number, so that a walk ends whatever the target's memory contains.
+/// More than the rows of any valid table; bounds the walk whatever the target's memory contains.
 const MAX_CALLS: u32 = 4096;
-/// Sequence number of the first call's entry: calls follow the nonblocking collectives.
+/// Sequence number of the first call's entry: in their queue, calls follow the nonblocking collectives.
 const FIRST_CALL_SEQUENCE: u64 = u64::MAX - MAX_CALLS as u64;
 const MAX_HANDLES: u64 = 1 << 19;

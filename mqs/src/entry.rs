@@ -2,10 +2,10 @@
 //! The functions that a debugger calls.
 //!
 //! # Safety
-//! Obligations of the debugger, for every function here: **D1** tables of callbacks stay unchanged while any object of this
-//! library is in use, and their functions behave as the interface specifies; **D2** an image or process is one of its own;
-//! **D3** the info attached to one was made here, and is used by one thread at a time; **D4** other pointers are NULL or
-//! point to memory of the size that the interface specifies.
+//! Obligations of the debugger, for every function here: **D1** tables of callbacks stay unchanged while any object of
+//! this library is in use, and their functions behave as the interface specifies; **D2** each image or process that it
+//! passes is one of its own; **D3** the info attached to an image or process was made by this library, and is used by
+//! one thread at a time; **D4** other pointers are NULL or point to memory of the size that the interface specifies.
 #![allow(unsafe_code, reason = "the debugger's side of the interface is C")]
 #![allow(clippy::missing_safety_doc, reason = "D1 to D4 above hold for all")]
 
@@ -22,7 +22,7 @@ use crate::interface::{
 use crate::list::{Allocator, GrowableList};
 use crate::{calls, order, show, types, walk};
 
-/// The debugger's table of basic callbacks: one per process, as in the interface.
+/// The debugger's table of basic callbacks. As in the interface, there is one for the whole debugger.
 static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
 
 /// The info attached to an image.
@@ -37,19 +37,19 @@ struct AttachedProcess {
     image: *mut Opaque,
     anchor: Option<AnchorFields>,
     map: Map,
-    /// The lists below were read at least once.
+    /// Whether an update of the lists below was attempted.
     listed: bool,
     comms: GrowableList<walk::TargetCommunicator>,
     /// Sorted by [`walk::TargetOperation::key`].
     operations: GrowableList<walk::TargetOperation>,
     calls: GrowableList<calls::TargetCall>,
-    /// Those that operations refer to, sorted by handle.
+    /// The datatypes that operations refer to, sorted by handle.
     types: GrowableList<types::TargetDatatype>,
     /// Position of the communicator iterator.
     current_index: usize,
-    /// World ranks of that communicator, loaded on first use.
+    /// World ranks of the peers in the communicator at `current_index`, loaded on first use.
     ranks: GrowableList<u32>,
-    /// Range of the operations that the operation iterator has not returned yet.
+    /// Range of `operations` that the operation iterator has not returned yet: from `next` to before `end`.
     next: usize,
     end: usize,
 }
@@ -83,13 +83,13 @@ pub extern "C" fn mqs_dll_taddr_width() -> c_int {
 /// `mqs_dll_error_string`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mqs_dll_error_string(code: c_int) -> *const c_char {
-    let words = match code {
+    let text = match code {
         OK => c"no error",
         NO_INFORMATION => c"no information",
         END_OF_LIST => c"end of list",
         _ => MqsError::message(code).unwrap_or(c"an error code that rmpi does not have"),
     };
-    words.as_ptr()
+    text.as_ptr()
 }
 
 /// `mqs_setup_image`.
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn mqs_setup_image(
     })())
 }
 
-/// `mqs_image_has_queues`: no message if there are none, since most programs do not use MPI.
+/// `mqs_image_has_queues`: an image without queues gets no message, since most programs do not use MPI.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_image_has_queues(
     image: *mut Opaque,
@@ -201,9 +201,9 @@ pub unsafe extern "C" fn mqs_process_has_queues(
     // SAFETY: a process of the debugger's: D2.
     let answer = unsafe { with_process(process, |info, target| info.read_anchor(target)) };
     let silent = answer == OK || answer == NO_INFORMATION;
-    let words = MqsError::message(answer).filter(|_| !silent);
+    let text = MqsError::message(answer).filter(|_| !silent);
     // SAFETY: NULL, or room for a pointer: D4.
-    unsafe { put_message(message, words) };
+    unsafe { put_message(message, text) };
     answer
 }
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
     code((|| {
         let place: *mut AttachedProcess = info.cast();
         let allocator = allocator()?;
-        // SAFETY: NULL, or made by `mqs_setup_process` and used by this alone: D3.
+        // SAFETY: NULL, or made by `mqs_setup_process` and used only by this call: D3.
         if let Some(process) = unsafe { place.as_mut() } {
             process.clear(allocator);
             // SAFETY: from this allocator, and not used any more: D3.
@@ -223,7 +223,8 @@ pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
     })())
 }
 
-/// `mqs_update_communicator_list`: reads communicators, operations and calls anew. Iterators return these until the next update.
+/// `mqs_update_communicator_list`: reads communicators, operations and calls. Iterators return what was read until the
+/// next update.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_update_communicator_list(process: *mut Opaque) -> c_int {
     // SAFETY: a process of the debugger's: D2.
@@ -265,7 +266,7 @@ pub unsafe extern "C" fn mqs_get_communicator(
     }
 }
 
-/// `mqs_get_comm_group`: writes as many ranks as the communicator's size.
+/// `mqs_get_comm_group`: writes the peers' world ranks; their number is the communicator's `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_comm_group(process: *mut Opaque, ranks: *mut c_int) -> c_int {
     // SAFETY: a process of the debugger's: D2.
@@ -293,8 +294,8 @@ pub unsafe extern "C" fn mqs_next_communicator(process: *mut Opaque) -> c_int {
     }
 }
 
-/// `mqs_setup_operation_iterator`. The three queues of the interface hold messages only, as in other MPI libraries. Two more queues,
-/// [`OTHER_OPERATIONS`] and [`INACTIVE_RECEIVES`], are for debuggers that know this library.
+/// `mqs_setup_operation_iterator`. The three queues of the interface hold messages only, as in other MPI libraries. Two
+/// more queues, [`OTHER_OPERATIONS`] and [`INACTIVE_RECEIVES`], are for debuggers that support rmpi's extensions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, class: c_int) -> c_int {
     // SAFETY: a process of the debugger's: D2.
@@ -357,8 +358,8 @@ pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     rank
 }
 
-/// `mqs_get_comm_coll_state`, an extension that some debuggers look up: the number of calls of a collective on the current
-/// communicator, and of those in progress.
+/// `mqs_get_comm_coll_state`, an extension that some debuggers look up: for a collective on the current communicator,
+/// the number of calls started, and how many of these are in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_comm_coll_state(
     process: *mut Opaque,
@@ -544,9 +545,9 @@ unsafe fn with_process(
         let get = basic()?.get_process_info.ok_or(MqsError::NoCallback)?;
         // SAFETY: the debugger's function (D1) for its process (D2).
         let info: *mut AttachedProcess = unsafe { get(process) }.cast();
-        // SAFETY: NULL, or the info that `mqs_setup_process` attached, used by this call alone: D3.
+        // SAFETY: NULL, or the info that `mqs_setup_process` attached, used only by this call: D3.
         let info = unsafe { info.as_mut() }.ok_or(MqsError::NotSetUp)?;
-        // SAFETY: set up with a table of the debugger's, which stays: D1.
+        // SAFETY: set up with a table of the debugger's, which stays unchanged: D1.
         let callbacks = unsafe { info.callbacks.as_ref() }.ok_or(MqsError::NotSetUp)?;
         query(info, &CallbackProcess { process, callbacks })
     })())
@@ -564,7 +565,7 @@ fn allocator() -> Result<Allocator, MqsError> {
     unsafe { Allocator::of(basic()?) }
 }
 
-/// The table that an image was set up with.
+/// The table of callbacks that an image was set up with.
 ///
 /// # Safety
 /// D2 and D3.
@@ -600,14 +601,15 @@ fn put<T>(place: *mut T, value: T) -> Result<c_int, MqsError> {
     Ok(OK)
 }
 
-/// Stores the message that a debugger prints. The debugger uses it as a format string; ours contain no `%`.
+/// Stores the message that a debugger prints. The debugger uses it as a format string; the messages of this library
+/// contain no `%`.
 ///
 /// # Safety
 /// D4.
-unsafe fn put_message(message: *mut *const c_char, words: Option<&'static CStr>) {
-    let words = words.map_or(core::ptr::null(), CStr::as_ptr);
+unsafe fn put_message(message: *mut *const c_char, text: Option<&'static CStr>) {
+    let text = text.map_or(core::ptr::null(), CStr::as_ptr);
     // The pointer may be NULL; then the message is dropped.
-    let _ = put(message, words);
+    let _ = put(message, text);
 }
 
 fn code(answer: Result<c_int, MqsError>) -> c_int {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A target's memory, and the places of its structures as its anchor and layout table give them.
+//! Reads a target's anchor and layout table, which give the addresses of its structures and the offsets of their
+//! fields.
 
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
@@ -17,7 +18,7 @@ pub const ANCHOR_SYMBOL: &CStr = c"rmpi_debug_anchor";
 
 /// The memory of a stopped process, as the debugger provides it.
 pub trait StoppedProcess {
-    /// Copies memory of the target: all bytes, or an error.
+    /// Fills `into` from memory of the target; an error if not all bytes can be read.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MqsError>;
     /// Converts an unsigned number of the target, of 1, 2, 4 or 8 bytes.
     fn number(&self, bytes: &[u8]) -> u64;
@@ -38,13 +39,13 @@ pub enum MqsError {
     NoAnchor,
     /// The anchor has another version: major and minor.
     Version(u16, u16),
-    /// The debugger's conversion of numbers is not that of the target.
+    /// The debugger does not convert numbers from the target's byte order.
     ByteOrder,
-    /// The address stored in the anchor is not the one that it was read at.
+    /// The anchor stores its own address, and this is not the address that it was read at.
     Place,
     /// The layout table lacks a field, or has one outside its structure.
     Layout,
-    /// The iterator was not set up.
+    /// The process or an iterator was not set up, or the pointer for a result is NULL.
     NotSetUp,
 }
 
@@ -89,9 +90,10 @@ impl MqsError {
 /// The fields of the anchor (`queue_layout::Anchor`).
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorFields {
-    /// MPI is initialized and not finalized: only then are the other fields valid.
+    /// Whether MPI is initialized and not finalized. Only then are the addresses and counts below valid.
     pub running: bool,
-    /// MPI was initialized, and may have been finalized since.
+    /// Whether MPI was initialized; it may have been finalized since. Only then are `world_rank` and `world_size`
+    /// valid.
     pub began: bool,
     /// Rank in `MPI_COMM_WORLD`.
     pub world_rank: u32,
@@ -99,9 +101,9 @@ pub struct AnchorFields {
     pub world_size: u32,
     /// The process id in its own namespace.
     pub pid: u32,
-    /// At most one thread is in MPI at a time.
+    /// Whether at most one thread is in MPI at a time.
     pub one_thread: bool,
-    /// Address of the chunk table; with it, the number of entries, slots per chunk and bytes per slot.
+    /// Address of the chunk table. The next three fields: its number of entries, slots per chunk, and bytes per slot.
     pub chunks: u64,
     /// See `chunks`.
     pub max_chunks: u32,
@@ -109,25 +111,26 @@ pub struct AnchorFields {
     pub chunk_slots: u32,
     /// See `chunks`.
     pub slot_bytes: u32,
-    /// Address of the table of communicators; with it, the rows of its first chunk and bytes per row.
+    /// Address of the table of communicators. The next two fields: rows of its first chunk, and bytes per row.
     pub comms: u64,
     /// See `comms`.
     pub first_rows: u32,
     /// See `comms`.
     pub row_bytes: u32,
-    /// Address of the rows of blocking calls; with it, their number and bytes per row. No rows before version 1.3.
+    /// Address of the rows of blocking calls. The next two fields: number of rows, and bytes per row. No rows before
+    /// version 1.3.
     pub calls: u64,
     /// See `calls`.
     pub call_rows: u32,
     /// See `calls`.
     pub call_row_bytes: u32,
-    /// Address of the table of datatypes; with it, the rows of its first chunk and bytes per row.
+    /// Address of the table of datatypes. The next two fields: rows of its first chunk, and bytes per row.
     pub types: u64,
     /// See `types`.
     pub type_first_rows: u32,
     /// See `types`.
     pub type_row_bytes: u32,
-    /// Address of the rows of predefined datatypes; with it, their number. None before version 1.4.
+    /// Address of the rows of predefined datatypes. The next field: number of rows. No rows before version 1.4.
     pub predefined: u64,
     /// See `predefined`.
     pub predefined_rows: u32,
@@ -140,7 +143,7 @@ impl AnchorFields {
     /// Reads and checks the anchor at an address.
     ///
     /// # Errors
-    /// When memory cannot be read, or it is no anchor of a known version.
+    /// When memory cannot be read, or contains no anchor of a known version.
     // tidy: long (a line for each field)
     pub fn read(target: &impl StoppedProcess, address: u64) -> Result<Self, MqsError> {
         let mut bytes = [0; size_of::<Anchor>()];
@@ -301,7 +304,7 @@ impl Map {
         .flatten();
         let mut call_arrays = [call_field::TOKENS, call_field::FUNCTION].into_iter();
         let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
-        // Operations have a datatype since layout 1.4, collectives their bytes since 1.5.
+        // Operations have a datatype since layout 1.4; collectives have their bytes since layout 1.5.
         let has_types = self.place(SLOT, field::DATATYPE).size != 0;
         let has_bytes = self.place(CALL, call_field::BYTES).size != 0;
         let mut types = [type_field::VERSION, type_field::HANDLE, type_field::BYTES].into_iter();
@@ -354,13 +357,13 @@ pub fn low(number: u64) -> u32 {
 const HEAD: usize = offset_of!(Anchor, self_address);
 /// Bytes of the anchor of version 1.1, which has neither datatypes nor calls.
 const SMALLEST: usize = offset_of!(Anchor, types);
-/// Number of known structures and fields; structure 0 is unused.
+/// Number of known structures, of which structure 0 is unused, and of fields per structure.
 const STRUCTURES: usize = CALL as usize + 1;
 const FIELDS: usize = field::DATATYPE as usize + 1;
 /// Limits of a layout table: rows, and bytes per row.
 const MAX_LAYOUT_ROWS: u32 = 1024;
 const MAX_LAYOUT_ROW: usize = 64;
-/// Largest slot or row in bytes; one read covers at most this many.
+/// Largest slot or row in bytes; a read has at most this many bytes.
 pub const MAX_RECORD: u32 = 4096;
 
 #[cfg(test)]
@@ -368,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mqs_070_every_trouble_has_words_and_other_codes_have_none() {
+    fn mqs_070_every_error_code_has_a_message_and_no_other_code_has() {
         let all = [
             MqsError::NoMemory,
             MqsError::NoCallback,

@@ -31,8 +31,8 @@ pub const PENDING_SENDS: c_int = 0;
 pub const PENDING_RECEIVES: c_int = 1;
 /// `mqs_unexpected_messages`.
 pub const UNEXPECTED_MESSAGES: c_int = 2;
-/// `mqs_rmpi_other_operations`, an extension of rmpi: pending operations other than sends and receives, such as collectives and
-/// probes. The number is one that no later version of the interface assigns to a queue.
+/// `mqs_rmpi_other_operations`, an extension of rmpi: pending operations other than sends and receives, such as
+/// collectives and probes. The number is far above those that the interface assigns to queues.
 pub const OTHER_OPERATIONS: c_int = FIRST_USER_CODE;
 /// `mqs_rmpi_inactive_receives`, an extension of rmpi: persistent receives that are not started.
 pub const INACTIVE_RECEIVES: c_int = FIRST_USER_CODE + 1;
@@ -48,7 +48,7 @@ pub use queue_layout::COLLECTIVES;
 /// `mqs_lang_c`.
 pub const LANGUAGE_C: c_int = 'c' as c_int;
 
-/// `mqs_target_type_sizes`; some debuggers write two more fields than these five.
+/// `mqs_target_type_sizes`; some debuggers write two fields after the five of the interface.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct TypeSizes {
@@ -70,9 +70,9 @@ pub struct TypeSizes {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Communicator {
-    /// The same on all ranks of a communicator, and on no others.
+    /// Id that is equal on all ranks of the communicator, and different from that of every other communicator.
     pub unique_id: Address,
-    /// Rank of the process.
+    /// Rank of the process in the communicator.
     pub local_rank: Word,
     /// Number of ranks that a message can come from or go to.
     pub size: Word,
@@ -88,21 +88,21 @@ pub struct PendingOperation {
     pub status: c_int,
     /// Rank of the peer in the communicator; -1 for any.
     pub desired_local_rank: Word,
-    /// The same in `MPI_COMM_WORLD`.
+    /// Rank of the peer in `MPI_COMM_WORLD`; -1 for any.
     pub desired_global_rank: Word,
-    /// Not 0: any tag.
+    /// Not 0 if any tag matches.
     pub tag_wild: c_int,
     /// The tag, unless `tag_wild` is set.
     pub desired_tag: Word,
     /// Bytes of the buffer or the message.
     pub desired_length: Word,
-    /// Not 0: a buffer of the library.
+    /// Not 0 if `buffer` belongs to the library.
     pub system_buffer: c_int,
     /// Address of the data.
     pub buffer: Address,
-    /// Of sends, and of matched operations: rank of the peer in the communicator.
+    /// For sends, unexpected messages and matched receives: rank of the peer in the communicator.
     pub actual_local_rank: Word,
-    /// The same in `MPI_COMM_WORLD`.
+    /// For the same operations: rank of the peer in `MPI_COMM_WORLD`.
     pub actual_global_rank: Word,
     /// The tag of the message.
     pub actual_tag: Word,

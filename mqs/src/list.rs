@@ -21,7 +21,8 @@ impl Allocator {
     /// The allocator of a table, if it has one.
     ///
     /// # Safety
-    /// The functions are those of a C allocator: memory for any type, until it is freed.
+    /// `malloc` and `free` of the table are those of a C allocator: memory is aligned for any type, and valid until it
+    /// is freed.
     pub unsafe fn of(table: &BasicCallbacks) -> Result<Self, MqsError> {
         let functions = table.malloc.zip(table.free);
         let (malloc, free) = functions.ok_or(MqsError::NoCallback)?;

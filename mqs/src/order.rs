@@ -23,7 +23,7 @@ pub fn sort_by_key<T: Copy, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
     }
 }
 
-/// Moves the item at `root` down to where no child of it is greater.
+/// Moves the item at `root` down the heap until no child of it has a greater key.
 fn sift<T: Copy, K: Ord>(heap: &mut [T], mut root: usize, key: &impl Fn(&T) -> K) {
     loop {
         let left = root.saturating_mul(2).saturating_add(1);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_order_of_six_is_sorted() {
+    fn every_sequence_of_six_is_sorted() {
         for number in 0..6usize.pow(6) {
             let mut digits = [0; 6];
             let mut rest = number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An operation as an `mqs_pending_operation`, with lines of text about it (`extra_text`).
+//! Converts an operation to an `mqs_pending_operation`, with lines of text about it (`extra_text`).
 //!
 //! Programs may parse these lines; the form of each is stable:
 //!
@@ -9,19 +9,21 @@
 //! | second | its state | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
 //! | then, if known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
 //! | then, of a collective, if known | `8 bytes a rank`: the size that must be equal on all ranks | the same |
-//! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
-//! | last, if the call has several requests | `requests: 3 done, 2 pending` | |
+//! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` for a thread other than the main thread | the same |
+//! | last, if the call has several requests | `requests: 3 done, 2 pending` | the same |
 //!
-//! Waits are numbered, so that two snapshots show whether a call is still in the same one. `, alone` follows if the thread level is
-//! below `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI at the same time. The number of a collective's wait
-//! increases whenever a message for it arrives; `, moving` means that data of the collective are being copied.
+//! Waits are numbered: two snapshots with equal numbers show a call that is still in the same wait. `, alone` follows
+//! if the thread level is below `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI at the same time.
+//! During a wait in a collective, the number increases whenever further completions have arrived at the rank. A line
+//! with `, moving` means that data of the collective are being copied.
 //!
 //! Persistent receives that are not started are in a queue of their own (`INACTIVE_RECEIVES`), which other libraries do not have.
 //!
-//! A further queue (`OTHER_OPERATIONS`), which only rmpi's debuggers read, has first the nonblocking collectives in progress, with
-//! `nonblocking Bcast` as their first line, then an entry for each blocking call that no listed operation refers to: a probe, a
-//! collective, `MPI_Finalize`. Such an entry has no buffer; a probe has source and tag. Of a collective the source is the root, if
-//! there is one, and the tag is the number of the call on its communicator: the same call has the same tag on all ranks.
+//! A further queue (`OTHER_OPERATIONS`) is read only by debuggers that support rmpi's extensions. It has first the
+//! nonblocking collectives in progress; the first line of each is like `nonblocking Bcast`. Then it has an entry for
+//! each blocking call that waits for something other than listed requests: a probe, a collective, `MPI_Finalize`. The
+//! entry of a call has no buffer; that of a probe has source and tag. A collective has its root, if any, as its source,
+//! and the number of the call on its communicator as its tag: the same call has the same tag on all ranks.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
@@ -36,8 +38,8 @@ use crate::interface::{
 use crate::types::TargetDatatype;
 use crate::walk::TargetOperation;
 
-/// Fills in the interface's structure. `ranks` are the world ranks of the communicator's peers, `datatype` is the operation's,
-/// `call` is the one that waits for it.
+/// Fills in the interface's structure. `ranks` are the world ranks of the communicator's peers, `datatype` is the
+/// operation's datatype, and `call` is the blocking call that waits for the operation.
 #[must_use]
 pub fn pending_operation(
     operation: &TargetOperation,
@@ -85,13 +87,14 @@ fn status(operation: &TargetOperation) -> i32 {
     }
 }
 
-/// Rank in the communicator and in the world; -1 for any, and for a rank that is not a member.
+/// Rank in the communicator and in the world. Both are -1 for [`ANY_PEER`]; the first is also -1 for a rank that is not
+/// a member.
 fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
     let none = Word::from(INVALID_PROCESS);
     if peer == ANY_PEER {
         return (none, none);
     }
-    // In most groups a rank equals the world rank.
+    // In most groups, a rank in the group equals the world rank.
     let local = match ranks.get(peer as usize) {
         Some(rank) if *rank == peer => Some(peer as usize),
         _ => ranks.iter().position(|rank| *rank == peer),
@@ -179,9 +182,9 @@ fn describe(operation: &TargetOperation, kind: &mut TextLine<'_>, progress: &mut
         UNEXPECTED_MESSAGES => "unexpected message",
         _ => "receive",
     });
-    for (flag, word) in FLAGS {
+    for (flag, name) in FLAGS {
         if operation.flags & flag != 0 {
-            kind.add(word);
+            kind.add(name);
         }
     }
     let state = usize::from(operation.state);
@@ -202,7 +205,7 @@ const FLAGS: [(u16, &str); 4] = [
     (FLAG_ORPHAN, ", request freed"),
 ];
 
-/// By number of [`RequestState`].
+/// Texts, indexed by the number of a [`RequestState`].
 const STATES: [&str; 10] = [
     "",
     "not started",
@@ -216,7 +219,7 @@ const STATES: [&str; 10] = [
     "complete; not collected yet",
 ];
 
-/// A line of text, truncated to its 63 bytes.
+/// A line of text, truncated to 63 bytes.
 struct TextLine<'a> {
     text: &'a mut [u8; 64],
     len: usize,
@@ -227,11 +230,11 @@ impl<'a> TextLine<'a> {
         Self { text, len: 0 }
     }
 
-    fn add(&mut self, words: &str) {
-        self.add_bytes(words.as_bytes());
+    fn add(&mut self, text: &str) {
+        self.add_bytes(text.as_bytes());
     }
 
-    /// Adds `10 of MPI_DOUBLE`; without the number if the bytes are not a multiple of the item's.
+    /// Adds a text like `10 of MPI_DOUBLE`; without the number if `bytes` is not a multiple of the datatype's size.
     fn add_items(&mut self, bytes: u64, datatype: &TargetDatatype) {
         let whole = bytes.checked_rem(datatype.bytes) == Some(0);
         if let Some(items) = bytes.checked_div(datatype.bytes).filter(|_| whole) {
@@ -257,11 +260,11 @@ impl<'a> TextLine<'a> {
         }
     }
 
-    fn add_bytes(&mut self, words: &[u8]) {
+    fn add_bytes(&mut self, bytes: &[u8]) {
         // The last byte stays zero: the terminator.
-        let end = self.len.saturating_add(words.len()).min(63);
+        let end = self.len.saturating_add(bytes.len()).min(63);
         let room = self.text.get_mut(self.len..end).unwrap_or_default();
-        for (place, byte) in room.iter_mut().zip(words) {
+        for (place, byte) in room.iter_mut().zip(bytes) {
             *place = *byte;
         }
         self.len = end;
@@ -297,11 +300,11 @@ mod tests {
         };
         assert_eq!(shown_in(&[7, 2]), (0, 7));
         assert_eq!(shown_in(&[0, 1, 2, 3, 4, 5, 6, 7]), (7, 7));
-        assert_eq!(shown_in(&[1, 2]), (-1, 7), "who is not in it");
+        assert_eq!(shown_in(&[1, 2]), (-1, 7), "a rank outside the group");
     }
 
     #[test]
-    fn mqs_038_047_wildcards_and_words() {
+    fn mqs_038_047_wildcards_and_text_lines_of_a_receive() {
         let mut wild = operation(1);
         (wild.peer, wild.tag) = (ANY_PEER, ANY_TAG);
         wild.flags = FLAG_PERSISTENT | FLAG_STRUCTURED | FLAG_SYNCHRONOUS | FLAG_ORPHAN;
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_waits_at_a_gate_needs_no_room() {
+    fn a_gated_send_is_shown_as_waiting_for_its_receive() {
         let mut send = operation(PENDING_SENDS);
         let line_of = |it: &TargetOperation| pending_operation(it, &[], None, None).extra_text[1];
         let is = |text: [u8; 64], expected: &str| {
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn mqs_047_items_and_their_datatype_are_told() {
+    fn mqs_047_count_and_datatype_are_shown() {
         let line_of = |bytes, size, name: &str| {
             let mut datatype = TargetDatatype {
                 handle: 5,
@@ -366,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
+    fn mqs_035_043_046_actual_and_desired_envelopes_are_separate() {
         let mut receive = operation(1);
         receive.state = RequestState::Moving as u8;
         let it = pending_operation(&receive, &[0, 5, 7], None, None);

@@ -80,7 +80,7 @@ fn rows(
     map: &Map,
     mut take: impl FnMut(TargetDatatype) -> Result<(), MqsError>,
 ) -> Result<(), MqsError> {
-    let mut look = |address, count| {
+    let mut read_rows = |address, count| {
         let records = RecordRun {
             address,
             count,
@@ -97,7 +97,7 @@ fn rows(
         })
     };
     if anchor.predefined != 0 {
-        look(
+        read_rows(
             anchor.predefined,
             anchor.predefined_rows.min(MAX_PREDEFINED),
         )?;
@@ -115,7 +115,7 @@ fn rows(
         if address == 0 || count == 0 || count > MAX_ROWS {
             return Ok(());
         }
-        look(address, count)?;
+        read_rows(address, count)?;
         count = count.wrapping_mul(2);
     }
     Ok(())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Communicators and operations of a target, read slot by slot. No link is followed, and every count is bounded.
+//! Reads a target's communicators and operations from their tables, row by row and slot by slot. No linked list is
+//! followed, and every count is bounded.
 
 use queue_layout::{
     CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, NO_BYTES, ROW_FREE, ROW_FREED,
@@ -18,15 +19,15 @@ pub struct TargetCommunicator {
     pub context: u32,
     /// Rank of the process in its local group.
     pub rank: u32,
-    /// Size of the group of its peers: of an intercommunicator, the remote group.
+    /// Size of the peers' group, which is the remote group of an intercommunicator.
     pub size: u32,
-    /// Address of that group's world ranks; 0 if its ranks equal the world ranks.
+    /// Address of the world ranks of the peers' group; 0 if ranks in the group equal the world ranks.
     pub group: u64,
-    /// Equal on all its ranks, and different from every other communicator's.
+    /// Id that is equal on all ranks of the communicator, and different from that of every other communicator.
     pub unique_id: u64,
     /// Its name, zero-terminated.
     pub name: [u8; COMM_NAME_BYTES],
-    /// The program has freed it.
+    /// Whether the program has freed it.
     pub is_freed: bool,
     /// Address of its row.
     pub row: u64,
@@ -37,7 +38,7 @@ pub struct TargetCommunicator {
 pub struct TargetOperation {
     /// Context id of its communicator.
     pub context: u32,
-    /// The queue: `mqs_op_class`, or [`OTHER_OPERATIONS`].
+    /// The queue: a number of `mqs_op_class`, [`OTHER_OPERATIONS`], [`INACTIVE_RECEIVES`] or [`NO_QUEUE`].
     pub class: i32,
     /// Its place in the queue.
     pub sequence: u64,
@@ -51,7 +52,8 @@ pub struct TargetOperation {
     pub peer: u32,
     /// Tag, or `ANY_TAG`.
     pub tag: i32,
-    /// Bytes of buffer or message; of a collective, those that must be equal on all ranks, or `NO_BYTES`.
+    /// Bytes of buffer or message. For a collective: bytes per rank, if these must be equal on all ranks; else
+    /// `NO_BYTES`.
     pub bytes: u64,
     /// Address of the data.
     pub buffer: u64,
@@ -64,9 +66,9 @@ pub struct TargetOperation {
     /// For a nonblocking collective, its index in `COLLECTIVES` plus 1; 0 otherwise. A collective's peer is its root, and its
     /// tag is the number of the call on its communicator.
     pub collective: u16,
-    /// Index of the call that waits for it.
+    /// Index of the blocking call that waits for the operation, if there is one.
     pub call: Option<u32>,
-    /// It is not an operation but the entry of that call.
+    /// Whether this entry is not an operation but stands for the call at index `call`.
     pub is_call: bool,
 }
 
@@ -120,7 +122,8 @@ pub fn communicators(
     Ok(())
 }
 
-/// Passes every operation of the program to `take`, in no particular order; also requests that are in none of the queues.
+/// Passes every operation to `take`, in no particular order, including the operations of collectives and requests that
+/// are in none of the queues.
 ///
 /// # Errors
 /// When memory cannot be read, or `take` fails.
@@ -179,7 +182,8 @@ pub fn group(
     ranks.each(target, |_, bytes| take(low(target.number(bytes))))
 }
 
-/// The number of calls of one collective that were started on a communicator, and of those in progress; `None` if not counted.
+/// For one collective on a communicator: the number of calls started, and how many of these are in progress. `None` if
+/// calls of this collective are not counted.
 ///
 /// # Errors
 /// When memory cannot be read.
@@ -250,18 +254,18 @@ fn communicator(
 
 /// Appends ` (freed)` to a name, and truncates the name if there is no room.
 fn append_freed(name: &mut [u8; COMM_NAME_BYTES]) {
-    let words = b" (freed)";
-    let letters = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let suffix = b" (freed)";
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(0);
     // An empty name becomes `(freed)`, without the space.
-    let words = words.get(usize::from(letters == 0)..).unwrap_or_default();
+    let suffix = suffix.get(usize::from(length == 0)..).unwrap_or_default();
     let room = COMM_NAME_BYTES - 1 - b" (freed)".len();
-    let places = name.iter_mut().skip(letters.min(room));
-    for (place, byte) in places.zip(words.iter().chain([&0])) {
+    let places = name.iter_mut().skip(length.min(room));
+    for (place, byte) in places.zip(suffix.iter().chain([&0])) {
         *place = *byte;
     }
 }
 
-/// World rank of a group's first process: it distinguishes communicators that share a context id.
+/// World rank of a group's first process, which distinguishes communicators that share a context id.
 fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, MqsError> {
     if group == 0 {
         return Ok(0);
@@ -271,7 +275,8 @@ fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, MqsError>
     Ok(low(target.number(&bytes)))
 }
 
-/// The operation in a slot; `None` if the slot has none of the program's or is being changed.
+/// The operation in a slot. `None` if the slot is free or is being changed, or if its request is in none of the queues
+/// and is not an active one of kind `Other`.
 fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOperation> {
     let state = slot.byte(field::STATE);
     if state == RequestState::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
@@ -323,7 +328,7 @@ fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOpera
     })
 }
 
-/// The queue that a slot belongs to. A message that a matched probe (`MPI_Mprobe`) has taken is in none.
+/// The queue that a slot belongs to. A message that a matched probe (`MPI_Mprobe`) has taken is in no queue.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
     let is = |known: RequestKind| kind == known as u8;
     if is(RequestKind::Receive) && state == RequestState::Inactive as u8 {
@@ -397,7 +402,7 @@ impl<T: StoppedProcess> TargetRecord<'_, T> {
         self.target.number(self.bytes_of(field))
     }
 
-    /// The bytes of a field; [`Map`] was checked to have it inside the record.
+    /// The bytes of a field. [`Map::read`] has checked that each field lies within its record.
     pub(crate) fn bytes_of(&self, field: u16) -> &[u8] {
         let place = self.map.place(self.structure, field);
         place.of(self.bytes).unwrap_or_default()
@@ -417,7 +422,7 @@ pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64,
 /// The [`class`](TargetOperation::class) of a request that is in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
-/// Above any valid number, so that a walk ends whatever the target's memory contains.
+/// Greater than any valid number; these limits bound a walk whatever the target's memory contains.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;
 const MAX_RANKS: u32 = 1 << 24;

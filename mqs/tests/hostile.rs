@@ -14,13 +14,13 @@ use queue_layout::{
     CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, RequestKind, RequestState, TypeFacts,
 };
 
-/// Number of images; `RMPI_MQS_IMAGES` sets another, for long runs.
+/// Number of images; the environment variable `RMPI_MQS_IMAGES` sets another number, for long runs.
 const IMAGES: u64 = 20_000;
 /// Limit of reads for one image: detects loops.
 const MOST_READS: u64 = 1 << 16;
 
 #[test]
-fn mqs_089_whatever_the_memory_holds_there_is_an_answer_and_an_end() {
+fn mqs_089_corrupt_memory_is_answered_and_never_hangs() {
     let images = std::env::var("RMPI_MQS_IMAGES").ok();
     let images = images.and_then(|text| text.parse().ok()).unwrap_or(IMAGES);
     let workers = std::thread::available_parallelism().unwrap().get() as u64;
@@ -48,7 +48,7 @@ fn mqs_089_whatever_the_memory_holds_there_is_an_answer_and_an_end() {
 
 /// Whether an image can be listed. On a failure the image's number is printed.
 fn try_image(pieces: &[(u64, Vec<u8>)], seed: u64) -> bool {
-    let told = Told(seed);
+    let report = SeedReport(seed);
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut fake = Fake::of(pieces.to_vec());
     spoil(&mut fake, pieces, &mut random);
@@ -67,14 +67,14 @@ fn try_image(pieces: &[(u64, Vec<u8>)], seed: u64) -> bool {
     PATIENCE.set(i64::MAX);
     assert!(fake.reads() < MOST_READS, "{} reads", fake.reads());
     fake.detach();
-    core::mem::forget(told);
+    core::mem::forget(report);
     answered
 }
 
 /// Prints the image's number when a test unwinds.
-struct Told(u64);
+struct SeedReport(u64);
 
-impl Drop for Told {
+impl Drop for SeedReport {
     fn drop(&mut self) {
         eprintln!("image {}", self.0);
     }
@@ -139,7 +139,7 @@ fn model() -> Model {
             context: 12,
             envelope: (2, 5),
             tokens: [2, 3],
-            // The list lies where the layout table does.
+            // The list of handles is at the address of the layout table, which is readable memory.
             list: (queue_layout::LAYOUT.as_ptr().addr() as u64, 20, 0),
             bytes: 8,
         };

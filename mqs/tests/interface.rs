@@ -33,7 +33,7 @@ fn nowhere() -> Communicator {
 
 /// MQS-071, MQS-073, MQS-074, MQS-076
 #[test]
-fn mqs_073_what_is_attached_is_given_back_once_and_nothing_is_taken_well() {
+fn mqs_073_infos_are_freed_once_and_null_is_accepted() {
     let mut fake = Model::new().process();
     assert_eq!(fake.infos(), (null_mut(), null_mut()));
     assert_eq!(fake.attach().0, [OK; 4]);
@@ -47,12 +47,12 @@ fn mqs_073_what_is_attached_is_given_back_once_and_nothing_is_taken_well() {
     assert_eq!(unsafe { mqs_destroy_process_info(null_mut()) }, OK);
 }
 
-/// MQS-072, MQS-075: the message is a format string for the image's name.
+/// MQS-072, MQS-075: a debugger uses the message as a format string for the image's name.
 #[test]
-fn mqs_075_messages_have_nothing_that_a_format_would_take() {
+fn mqs_075_messages_contain_no_format_directive() {
     for code in 100..=MqsError::NotSetUp.code() {
-        let words = MqsError::message(code).unwrap().to_bytes();
-        assert!(!words.is_empty() && !words.contains(&b'%'), "{code}");
+        let text = MqsError::message(code).unwrap().to_bytes();
+        assert!(!text.is_empty() && !text.contains(&b'%'), "{code}");
     }
     let mut fake = attached(Box::new(Model::new().process()));
     let it = fake.opaque();
@@ -66,14 +66,14 @@ fn mqs_075_messages_have_nothing_that_a_format_would_take() {
     // SAFETY: as above, and room for a pointer.
     assert_eq!(unsafe { mqs_process_has_queues(it, &raw mut message) }, 103);
     // SAFETY: a static string.
-    let words = unsafe { CStr::from_ptr(message) }.to_str().unwrap();
-    assert_eq!(words, "memory of the process cannot be read");
+    let text = unsafe { CStr::from_ptr(message) }.to_str().unwrap();
+    assert_eq!(text, "memory of the process cannot be read");
     fake.detach();
 }
 
 /// MQS-077..081
 #[test]
-fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved() {
+fn mqs_078_081_the_communicator_iterator_moves_only_on_next() {
     let mut model = Model::new();
     model.comm(12, 0, &[1, 3], None);
     let mut fake = attached(Box::new(model.process()));
@@ -88,7 +88,7 @@ fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved
         (0..count).map(one).collect()
     };
     for _ in 0..2 {
-        // Without a list it reads one.
+        // This call reads the communicators if that was not done yet.
         // SAFETY: an attached process, here and below.
         assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
         assert_eq!(ids(2), [4, 4]);
@@ -102,7 +102,7 @@ fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved
             // SAFETY: as above, and room for the answer.
             let behind = unsafe { mqs_get_communicator(it, &raw mut comm) };
             assert_eq!(behind, 109);
-            // SAFETY: as above; nothing is written where there is no communicator.
+            // SAFETY: as above; nothing is written if there is no communicator.
             assert_eq!(unsafe { mqs_get_comm_group(it, null_mut()) }, 109);
         }
     }
@@ -111,7 +111,7 @@ fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved
 
 /// MQS-082, MQS-083
 #[test]
-fn mqs_083_each_queue_is_walked_to_its_end_and_again() {
+fn mqs_083_each_queue_can_be_walked_repeatedly() {
     let mut model = Model::new();
     for tag in [5, 6] {
         model.slot(|it| {
@@ -160,7 +160,7 @@ fn mqs_083_each_queue_is_walked_to_its_end_and_again() {
 
 /// MQS-091: iterators of different processes are independent.
 #[test]
-fn mqs_091_two_processes_are_walked_at_once() {
+fn mqs_091_iterators_of_two_processes_are_independent() {
     let mut model = Model::new();
     model.comm(12, 0, &[1, 3], None);
     let mut two = [(); 2].map(|()| attached(Box::new(model.process())));
@@ -178,14 +178,14 @@ fn mqs_091_two_processes_are_walked_at_once() {
     // SAFETY: as above.
     assert_eq!(unsafe { mqs_next_communicator(second) }, OK);
     assert_eq!((id(first), id(second)), (4, 1 << 32 | 12));
-    two[1].let_go();
+    two[1].release();
     assert_eq!(two[0].list().unwrap().len(), 2);
     two[0].detach();
 }
 
 /// MQS-093: groups with ranks outside `MPI_COMM_WORLD` are not listed.
 #[test]
-fn mqs_093_only_processes_of_the_world_are_there() {
+fn mqs_093_communicators_with_ranks_outside_the_world_are_omitted() {
     let mut model = Model::new();
     model.comm(12, 0, &[1, 2, 3, 4, 5], None);
     model.comm(16, 0, &[1], Some(&[0, 1, 2, 3, 4]));

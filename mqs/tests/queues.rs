@@ -26,13 +26,13 @@ fn attached(mut fake: Box<Fake>) -> Box<Fake> {
 }
 
 fn refused(mut fake: Fake) -> (i32, Option<String>) {
-    let (answers, said) = fake.attach();
+    let (answers, message) = fake.attach();
     fake.detach();
-    (*answers.last().unwrap(), said)
+    (*answers.last().unwrap(), message)
 }
 
 #[test]
-fn mqs_066_070_the_library_says_who_it_is() {
+fn mqs_066_070_version_width_and_error_strings_are_reported() {
     assert_eq!((mqs_version_compatibility(), mqs_dll_taddr_width()), (2, 8));
     let text = |pointer| {
         // SAFETY: static strings.
@@ -62,7 +62,7 @@ fn mqs_031_034_communicators_have_an_identity_a_rank_a_size_and_a_name() {
         seen,
         expected.map(|(name, rank, size)| (name.to_owned(), rank, size))
     );
-    // MQS-080: of an intercommunicator, the remote group.
+    // MQS-080: the ranks of an intercommunicator are those of the remote group.
     let ranks: Vec<_> = all.iter().map(|it| it.ranks.clone()).collect();
     assert_eq!(ranks, [vec![0, 1, 2, 3], vec![1, 3], vec![2, 0]]);
     // Both halves of a split have the same context id, but different first ranks.
@@ -114,7 +114,7 @@ fn mqs_082_088_three_queues_of_each_communicator_in_matching_order() {
 fn busy() -> Model {
     let mut model = Model::new();
     model.comm(12, 1, &[2, 1], None);
-    // Slots are reused, so their order means nothing.
+    // Slots are reused, so their order is not the order of operations.
     for sequence in [3, 1, 2] {
         model.slot(|it| {
             (it.kind, it.state, it.peer, it.tag) = (
@@ -146,7 +146,7 @@ fn busy() -> Model {
         (it.kind, it.state, it.peer) = (RequestKind::Unexpected, RequestState::Claimed, 3)
     });
     model.slot(|it| (it.kind, it.state) = (RequestKind::Send, RequestState::Inactive));
-    // Of a collective.
+    // A receive of a collective, in the context 4 + `OF_COLLECTIVES`.
     model.slot(|it| {
         (it.kind, it.state, it.context) = (RequestKind::Receive, RequestState::Posted, 5)
     });
@@ -193,7 +193,7 @@ fn mqs_084_086_unfinished_operations_stay_until_they_are_collected() {
 }
 
 #[test]
-fn mqs_077_081_a_new_look_sees_what_changed_and_an_old_one_stays() {
+fn mqs_077_081_an_update_shows_changes_and_an_old_iterator_does_not() {
     let mut model = Model::new();
     let mut fake = attached(Box::new(model.process()));
     assert_eq!(fake.list().unwrap().len(), 1);
@@ -209,7 +209,7 @@ fn mqs_077_081_a_new_look_sees_what_changed_and_an_old_one_stays() {
     assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
     // SAFETY: as above.
     let next = unsafe { mqs_next_communicator(it) };
-    assert_eq!(next, END_OF_LIST, "of the old look");
+    assert_eq!(next, END_OF_LIST, "of the old iterator");
     let all = fake.list().unwrap();
     assert_eq!((all.len(), all[0].queues[1].len()), (2, 1000));
     fake.detach();
@@ -230,13 +230,13 @@ fn mqs_075_queues_are_there_before_mpi_init_and_empty_until_then() {
     model.anchor.close();
     fake.memory = model.image().memory;
     // SAFETY: as above.
-    assert_eq!(unsafe { mqs_get_global_rank(it) }, 1, "who has finalized");
+    assert_eq!(unsafe { mqs_get_global_rank(it) }, 1, "a finalized process");
     assert_eq!(fake.list().unwrap().len(), 0);
     fake.detach();
 }
 
 #[test]
-fn mqs_072_a_program_without_mpi_is_no_reason_to_speak() {
+fn mqs_072_a_program_without_mpi_gives_no_message() {
     let mut fake = Model::new().process();
     fake.symbols.clear();
     assert_eq!(fake.attach(), (vec![OK, NO_INFORMATION, OK], None));
@@ -257,13 +257,14 @@ fn mqs_008_another_width_is_refused() {
 }
 
 #[test]
-fn mqs_021_other_versions_are_refused_in_words_and_larger_ones_understood() {
+fn mqs_021_other_major_versions_are_refused_and_later_minor_ones_read() {
     let mut model = Model::new();
     model.anchor.major = 2;
-    let (code, said) = refused(model.process());
+    let (code, message) = refused(model.process());
     assert_eq!(code, 105);
     assert!(
-        said.unwrap()
+        message
+            .unwrap()
             .contains("use the one that lies beside its libmpi_abi.so.1")
     );
     let mut model = Model::new();
@@ -287,14 +288,18 @@ fn mqs_021_other_versions_are_refused_in_words_and_larger_ones_understood() {
 }
 
 #[test]
-fn mqs_065_numbers_go_through_the_debuggers_conversion() {
+fn mqs_065_numbers_are_converted_by_the_debugger() {
     let mut fake = Model::new().process();
     fake.swapped = true;
-    assert_eq!(refused(fake).0, 106, "of another byte order than it says");
+    assert_eq!(
+        refused(fake).0,
+        106,
+        "the byte order differs from the declared one"
+    );
 }
 
 #[test]
-fn mqs_064_an_anchor_in_the_wrong_place_is_noticed() {
+fn mqs_064_an_anchor_at_the_wrong_address_is_refused() {
     let mut fake = Model::new().process();
     let (address, bytes) = fake.memory[0].clone();
     fake.memory.push((0x77_0000, bytes));
@@ -306,7 +311,7 @@ fn mqs_064_an_anchor_in_the_wrong_place_is_noticed() {
 }
 
 #[test]
-fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
+fn mqs_048_a_failed_allocation_is_an_error_without_a_leak() {
     for patience in 0..8 {
         let mut model = Model::new();
         for _ in 0..100 {
@@ -329,8 +334,8 @@ fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
 }
 
 #[test]
-fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
-    // The first process sets the basic callbacks.
+fn mqs_091_iterators_that_were_not_set_up_return_an_error() {
+    // Attaching to another process sets the basic callbacks.
     attached(Box::new(Model::new().process())).detach();
     let mut fake = Model::new().process();
     let it = fake.opaque();
@@ -349,7 +354,7 @@ fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
 }
 
 #[test]
-fn collectives_are_told_by_communicator() {
+fn collective_state_is_reported_for_each_communicator() {
     let model = Model::new();
     let row = &model.rows[0];
     let [_, first] = [row.begin(0), row.begin(collective("Allreduce"))];
@@ -388,7 +393,7 @@ fn call(function: &str, waits_for: u32) -> CallFacts<'_> {
     }
 }
 
-fn words(operation: &PendingOperation) -> Vec<String> {
+fn texts_of(operation: &PendingOperation) -> Vec<String> {
     let text = |line: &[u8; 64]| {
         CStr::from_bytes_until_nul(line)
             .unwrap()
@@ -400,7 +405,7 @@ fn words(operation: &PendingOperation) -> Vec<String> {
 }
 
 #[test]
-fn mqs_047_084_a_blocked_probe_is_told_and_is_in_no_queue_of_messages() {
+fn mqs_047_084_a_blocked_probe_is_listed_outside_the_message_queues() {
     let mut model = Model::new();
     model.comm(12, 1, &[3, 1], None);
     model.slot(|it| {
@@ -419,9 +424,12 @@ fn mqs_047_084_a_blocked_probe_is_told_and_is_in_no_queue_of_messages() {
     let ([posted], [probe]) = (&all[1].queues[1][..], &all[1].others[..]) else {
         panic!("{all:?}")
     };
-    assert_eq!(words(posted), ["receive", "posted; waits for its message"]);
     assert_eq!(
-        words(probe),
+        texts_of(posted),
+        ["receive", "posted; waits for its message"]
+    );
+    assert_eq!(
+        texts_of(probe),
         ["MPI_Probe", "waits for a message", "in MPI_Probe, wait 1"]
     );
     assert_eq!(
@@ -441,7 +449,7 @@ fn mqs_047_084_a_blocked_probe_is_told_and_is_in_no_queue_of_messages() {
 }
 
 #[test]
-fn mqs_047_operations_tell_which_call_waits_for_them() {
+fn mqs_047_operations_name_the_call_that_waits_for_them() {
     let mut model = Model::new();
     for number in 1..=4 {
         model.slot(|it| {
@@ -449,7 +457,7 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
                 (RequestKind::Receive, RequestState::Posted, number << 8);
         });
     }
-    // A collective's, in a list with the second receive and one that is null.
+    // The request of a collective. The list contains it, the second receive, and a null handle.
     model.slot(|it| {
         (it.kind, it.state, it.token) = (RequestKind::Other, RequestState::Posted, 9 << 8)
     });
@@ -474,10 +482,10 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
     let mut fake = attached(Box::new(process));
     let all = fake.list().unwrap();
     let both = all[0].queues[1].iter().chain(&all[0].others);
-    let said: Vec<_> = both.map(words).collect();
+    let texts: Vec<_> = both.map(texts_of).collect();
     assert_eq!(all[0].queues[1].len(), 4, "receives and nothing else");
-    let waits = |at: usize| said[at].get(2).map(String::as_str);
-    assert_eq!(said.len(), 5, "{said:?}");
+    let waits = |at: usize| texts[at].get(2).map(String::as_str);
+    assert_eq!(texts.len(), 5, "{texts:?}");
     assert_eq!(
         (waits(0), waits(3)),
         (
@@ -490,7 +498,7 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
         (Some("in MPI_Waitall, wait 1, thread 78"), None)
     );
     assert_eq!(
-        said[4],
+        texts[4],
         [
             "MPI_Waitall",
             "waits for requests that are not listed",
@@ -502,7 +510,7 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
 }
 
 #[test]
-fn mqs_047_calls_of_no_operation_are_listed_and_a_wild_table_ends() {
+fn mqs_047_calls_without_operations_are_listed_despite_a_corrupt_table() {
     let model = Model::new();
     let finalize = CallFacts {
         context: 0,
@@ -521,8 +529,8 @@ fn mqs_047_calls_of_no_operation_are_listed_and_a_wild_table_ends() {
     assert!(all[0].queues.iter().all(Vec::is_empty), "no message");
     let queue = &all[0].others;
     assert_eq!(queue.len(), 1, "what cannot be read of a list is left out");
-    let said = words(&queue[0]);
-    assert_eq!(said[..2], ["MPI_Finalize", "waits for the other ranks"]);
+    let texts = texts_of(&queue[0]);
+    assert_eq!(texts[..2], ["MPI_Finalize", "waits for the other ranks"]);
     fake.detach();
 }
 
@@ -579,7 +587,7 @@ fn mqs_096_neither_types_nor_functions_are_looked_up() {
 }
 
 #[test]
-fn mqs_093_a_communicator_of_more_processes_than_the_world_has_is_left_out() {
+fn mqs_093_a_communicator_larger_than_the_world_is_omitted() {
     let mut model = Model::new();
     model
         .comm(12, 0, &[1, 2, 3, 0, 7], None)
@@ -591,7 +599,7 @@ fn mqs_093_a_communicator_of_more_processes_than_the_world_has_is_left_out() {
 }
 
 #[test]
-fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
+fn mqs_047_known_datatypes_of_operations_are_shown() {
     const FACE: u32 = 0x0700_0001;
     const FREED: u32 = 0x0700_0002;
     let mut model = Model::new();
@@ -617,9 +625,9 @@ fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
         let text = it.extra_text[2].split(|byte| *byte == 0).next().unwrap();
         String::from_utf8_lossy(text).into_owned()
     };
-    let told: Vec<_> = all[0].queues[1].iter().map(third).collect();
+    let shown: Vec<_> = all[0].queues[1].iter().map(third).collect();
     assert_eq!(
-        told,
+        shown,
         ["12 of MPI_INT", "2 of face", "", "", "", "6 of MPI_DOUBLE"]
     );
     fake.detach();
@@ -640,7 +648,7 @@ fn with_collectives() -> Model {
             (it.kind, it.state, it.protocol) = (RequestKind::Other, state, protocol);
             (it.peer, it.tag, it.token) = (2, 5, 7 + number as u32);
             it.bytes = if protocol == bcast { 77 } else { NO_BYTES };
-            // Left over from the slot's previous use.
+            // An address left over from the slot's previous use.
             it.buffer = 0x5000;
         });
     }
@@ -655,7 +663,7 @@ fn with_collectives() -> Model {
 }
 
 #[test]
-fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
+fn collectives_are_listed_with_root_sequence_and_bytes() {
     let mut fake = attached(Box::new(with_collectives().process()));
     let all = fake.list().unwrap();
     assert_eq!(all[0].queues[1].len(), 1);
@@ -664,7 +672,7 @@ fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
         .chain(&all[0].others)
         .map(|it| {
             (
-                words(it),
+                texts_of(it),
                 it.desired_local_rank,
                 it.desired_tag,
                 it.desired_length,
@@ -672,7 +680,7 @@ fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
         })
         .collect();
     let others = "waits for the other ranks";
-    let line = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let line = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert_eq!(
         seen,
         [
@@ -712,7 +720,7 @@ fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
 }
 
 #[test]
-fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
+fn inactive_persistent_receives_have_their_own_queue() {
     let mut model = Model::new();
     for (state, tag) in [(RequestState::Inactive, 5), (RequestState::Posted, 6)] {
         model.slot(|it| {
@@ -723,9 +731,12 @@ fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
     let tags = |queue: &[PendingOperation]| -> Vec<_> {
-        queue.iter().map(|it| (it.desired_tag, words(it))).collect()
+        queue
+            .iter()
+            .map(|it| (it.desired_tag, texts_of(it)))
+            .collect()
     };
-    let line = |words: [&str; 2]| words.map(str::to_owned).to_vec();
+    let line = |texts: [&str; 2]| texts.map(str::to_owned).to_vec();
     assert_eq!(
         tags(&all[0].inactive),
         [(5, line(["receive, persistent", "not started"]))]
@@ -736,7 +747,7 @@ fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
 }
 
 #[test]
-fn a_call_tells_how_many_of_its_requests_are_done() {
+fn a_waiting_call_counts_its_completed_requests() {
     let mut model = Model::new();
     let base = 6u64 << 27;
     for (token, state) in [
@@ -749,7 +760,7 @@ fn a_call_tells_how_many_of_its_requests_are_done() {
             (it.kind, it.state, it.token) = (RequestKind::Receive, state, token << 8);
         });
     }
-    // Further, a null handle, and the handle of a send that was complete at once.
+    // The list ends with a null handle, and the handle of a send that was complete at once.
     let tokens = [2u64, 3, 4, 5].map(|it| base + (it << 8));
     let list: Box<[u64]> = tokens.into_iter().chain([0, base]).collect();
     let address = list.as_ptr().addr() as u64;
@@ -763,38 +774,38 @@ fn a_call_tells_how_many_of_its_requests_are_done() {
     process.memory.push((address, bytes));
     let mut fake = attached(Box::new(process));
     let all = fake.list().unwrap();
-    let said = words(&all[0].queues[1][0]);
+    let texts = texts_of(&all[0].queues[1][0]);
     assert_eq!(
-        said[2..],
+        texts[2..],
         ["in MPI_Waitall, wait 1", "requests: 3 done, 2 pending"]
     );
     fake.detach();
 }
 
 #[test]
-fn data_of_a_collective_that_move_and_a_wait_that_goes_on_are_told() {
+fn a_collective_shows_its_wait_count_and_moving_data() {
     let mut model = Model::new();
     let number = model.calls.begin(&call("MPI_Bcast", CALL_RANKS)).unwrap();
     model.calls.renew(number);
-    let told = |model: &Model| {
+    let last_text = |model: &Model| {
         let mut fake = attached(Box::new(model.process()));
         let all = fake.list().unwrap();
-        let said = words(&all[0].others[0]);
+        let texts = texts_of(&all[0].others[0]);
         fake.detach();
-        said.last().unwrap().clone()
+        texts.last().unwrap().clone()
     };
-    assert_eq!(told(&model), "in MPI_Bcast, wait 2");
-    // A message of the program's, and one of a blocking collective.
+    assert_eq!(last_text(&model), "in MPI_Bcast, wait 2");
+    // A moving message of the program's, and a message of a blocking collective that does not move.
     for (context, state) in [
         (4, RequestState::Moving),
         (4 + OF_COLLECTIVES, RequestState::Posted),
     ] {
         model.slot(|it| (it.kind, it.state, it.context) = (RequestKind::Send, state, context));
     }
-    assert_eq!(told(&model), "in MPI_Bcast, wait 2");
+    assert_eq!(last_text(&model), "in MPI_Bcast, wait 2");
     let context = 4 + OF_COLLECTIVES;
     model.slot(|it| {
         (it.kind, it.state, it.context) = (RequestKind::Receive, RequestState::Moving, context);
     });
-    assert_eq!(told(&model), "in MPI_Bcast, wait 2, moving");
+    assert_eq!(last_text(&model), "in MPI_Bcast, wait 2, moving");
 }

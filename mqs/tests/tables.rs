@@ -18,7 +18,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{RequestKind, RequestState};
 
-/// The table of basic callbacks is one per process: one test at a time uses it.
+/// All tests of this process share the table of basic callbacks, so only one test at a time runs.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock()
@@ -72,10 +72,11 @@ unsafe extern "C" fn global_rank(_: *mut Opaque) -> c_int {
     INVALID_PROCESS
 }
 
-/// MQS-050, MQS-051, MQS-057, MQS-059..062 and MQS-096: nothing is printed, no function, no type and no rank of the debugger's is
-/// needed, so no optimization and no `strip` takes the queues away. The others are enough (MQS-089).
+/// MQS-050, MQS-051, MQS-057, MQS-059..062 and MQS-096: the library neither prints through the debugger, nor looks up
+/// functions, types or the debugger's rank for the process. Optimized and stripped programs therefore have queues too.
+/// The other callbacks are enough (MQS-089).
 #[test]
-fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
+fn mqs_096_optional_callbacks_are_never_called() {
     let _alone = alone();
     let mut model = Model::new();
     model.slot(|it| (it.kind, it.state) = (RequestKind::Receive, RequestState::Posted));
@@ -100,7 +101,7 @@ fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
     assert_eq!(attached, (vec![OK; 4], None));
     assert_eq!(fake.list().unwrap()[0].queues[1].len(), 1);
     fake.detach();
-    // Nor on an error.
+    // The optional callbacks are not called on an error either.
     let mut fake = model.process();
     fake.memory.clear();
     assert_eq!(fake.attach_with(basic, image, process).0[3], 103);
@@ -108,9 +109,10 @@ fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
     assert_eq!(TRAPPED.get(), 0);
 }
 
-/// MQS-048, MQS-049, MQS-052..056, MQS-058, MQS-063..065: the required ones; a table that lacks one is refused with a message.
+/// MQS-048, MQS-049, MQS-052..056, MQS-058, MQS-063..065: the required callbacks. A table that lacks one of them is
+/// refused with a message.
 #[test]
-fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() {
+fn mqs_089_a_table_without_a_required_callback_is_refused() {
     let _alone = alone();
     type Lack = fn(&mut BasicCallbacks, &mut ImageCallbacks, &mut ProcessCallbacks);
     let lacks: [Lack; 11] = [
@@ -136,8 +138,8 @@ fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() 
         let refused = answers.iter().find(|code| **code >= FIRST_USER_CODE);
         let refused = *refused.unwrap_or_else(|| panic!("{number}: {answers:?}"));
         // SAFETY: a static string.
-        let words = unsafe { CStr::from_ptr(mqs_dll_error_string(refused)) };
-        assert!(!words.is_empty(), "{number}");
+        let text = unsafe { CStr::from_ptr(mqs_dll_error_string(refused)) };
+        assert!(!text.is_empty(), "{number}");
         // A complete table again, for the next case and to free all memory.
         // SAFETY: a static table.
         unsafe { mqs_setup_basic_callbacks(&raw const BASIC) };
@@ -147,7 +149,7 @@ fn mqs_089_a_table_without_what_is_needed_is_refused_and_nothing_else_happens() 
 
 /// MQS-066..070
 #[test]
-fn mqs_068_what_does_not_depend_on_a_process_is_answered_without_any_table() {
+fn mqs_068_version_queries_work_without_callbacks() {
     let _alone = alone();
     // SAFETY: NULL, which the function must accept.
     unsafe { mqs_setup_basic_callbacks(null()) };
@@ -155,14 +157,14 @@ fn mqs_068_what_does_not_depend_on_a_process_is_answered_without_any_table() {
     assert_eq!(mqs_dll_taddr_width(), 8);
     for code in [-1, 0, 1, 2, 3, 99, 100, 109, 110, c_int::MAX, c_int::MIN] {
         // SAFETY: a static string.
-        let words = unsafe { CStr::from_ptr(mqs_dll_error_string(code)) };
-        assert!(!words.is_empty() && !words.to_bytes().contains(&b'\n'));
+        let text = unsafe { CStr::from_ptr(mqs_dll_error_string(code)) };
+        assert!(!text.is_empty() && !text.to_bytes().contains(&b'\n'));
     }
     let mut fake = Model::new().process();
     let it = fake.opaque();
     // SAFETY: a process without info.
     let refused = unsafe { mqs_update_communicator_list(it) };
-    assert_eq!(refused, 101, "no table, so nothing to ask");
+    assert_eq!(refused, 101, "no table");
     // SAFETY: an image without info.
     assert_eq!(unsafe { mqs_setup_image(it, &raw const IMAGE) }, 101);
 }

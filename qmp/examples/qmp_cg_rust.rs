@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! As `qmp_cg.c`, in Rust through the C interface: conjugate gradients for (m^2 - Laplace) x = b on a 4-D lattice.
-//! `rustc --edition 2024 -O qmp_cg_rust.rs -L lib -l qmp` builds it.
+//! Like `qmp_cg.c`, but in Rust through the C interface: conjugate gradients for (m^2 - Laplace) x = b on a 4-D
+//! lattice. `rustc --edition 2024 -O qmp_cg_rust.rs -L lib -l qmp` builds it.
 
 mod qmp_lattice;
 
@@ -66,8 +66,9 @@ fn inner(result: &mut [f64], field: &[f64]) {
     }
 }
 
-/// The part of the operator with neighbours. `beyond` returns a neighbour outside the box, given the face, the number on the face, and
-/// the site on the opposite side of the box, which is the neighbour if the box is the whole torus.
+/// The part of the operator with neighbours. `beyond` returns the value at a neighbour outside the box. Its arguments
+/// are the face, the neighbour's number on the face, and the site on the opposite side of the box, which is the
+/// neighbour if the box is the whole torus.
 fn outer(result: &mut [f64], shape: &LatticeBox, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
     for (site, result) in result.iter_mut().enumerate() {
         for face in 0..FACES {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! As `qmp_halo.c`, in Rust through the C interface: the faces of a 4-D lattice are sent to all neighbours, directly from the field.
-//! `rustc --edition 2024 -O qmp_halo_rust.rs -L lib -l qmp` builds it.
+//! Like `qmp_halo.c`, but in Rust through the C interface: the faces of a 4-D lattice are sent to all neighbours,
+//! directly from the field. `rustc --edition 2024 -O qmp_halo_rust.rs -L lib -l qmp` builds it.
 
 mod qmp_lattice;
 

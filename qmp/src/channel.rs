@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
+//! Implements declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
 //!
-//! The k-th started send of a class matches the k-th started receive of that class. Messages to a node by number are
-//! class 0; those to a neighbour have a class for each axis and direction. So messages stay distinct if one node is
-//! several neighbours: on an axis of two nodes it is the neighbour in both directions, and on axes of one node each
-//! node is its own neighbour.
+//! Between two nodes, the k-th started send of a class matches the k-th started receive of that class. Messages to a
+//! node by number are class 0; those to a neighbour have a class for each axis and direction. So messages stay distinct
+//! if one node is several neighbours: on an axis of two nodes the other node is the neighbour in both directions, and
+//! on axes of one node each node is its own neighbour.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -208,10 +208,10 @@ fn find(
     ))
 }
 
-/// Number of axes with classes of their own; all further axes share those of the last.
+/// Number of axes with classes of their own; all further axes share the classes of the last of these.
 const AXES_WITH_OWN_CLASS: c_int = 7;
 
-/// `QMP_declare_multiple`: joins handles, which become invalid, into one.
+/// `QMP_declare_multiple`: joins handles into one new handle. The given handles become invalid.
 pub fn join(handles: &[usize]) -> Result<usize> {
     let mut sorted = handles.to_vec();
     sorted.sort_unstable();
@@ -253,7 +253,8 @@ pub fn start(handle: usize) -> Result<()> {
     })
 }
 
-/// `QMP_is_complete`: an error for a failed message; the entry point returns true for it, since it will not change any more.
+/// `QMP_is_complete`: an error for a failed message. The entry point returns true on an error, since a failed message
+/// will not change any more.
 #[inline]
 pub fn is_complete(handle: usize) -> Result<bool> {
     let known = look_up(handle)?;
@@ -270,7 +271,7 @@ pub fn wait(handle: usize) -> Result<()> {
 /// The fields of a message that tests and waits need.
 struct MessageSummary {
     ids: Arc<[u64]>,
-    /// The last operation succeeded: no error has to be cleared.
+    /// Whether the last operation succeeded: then no error has to be cleared.
     is_plain: bool,
     timeout_s: Option<f64>,
 }
@@ -295,13 +296,13 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
         .fold(Ok(()), Result::and)
 }
 
-/// `QMP_clear_to_send`: a hint without effect before the start. The gate is not opened now, because another handle of the class may
-/// be started first and must then receive the next message.
+/// `QMP_clear_to_send`: a hint, which has no effect. The gate is not opened before the start, because another handle of
+/// the class may be started first and must then receive the next message.
 pub fn clear_to_send(handle: usize) -> Result<()> {
     require_idle(handle).map(|_| ())
 }
 
-/// `QMP_change_address_multiple`: a new base address for the memory of each end, in declared order.
+/// `QMP_change_address_multiple`: sets a new base address for the memory of each end, in declared order.
 ///
 /// `moved` relocates a piece, given the message's old and new base address.
 pub fn change_addresses(
@@ -362,7 +363,8 @@ fn message(state: &QmpState, handle: usize) -> Result<&DeclaredMessage> {
     state.messages.get(handle).ok_or_else(|| no_message(handle))
 }
 
-/// The ends of a message that is not in progress; an error if it is. A failed message is idle too, and its failure is recorded.
+/// Ids of the ends of a message that is not in progress; an error if the message is in progress. A failed message is
+/// idle too, and its failure is recorded.
 fn require_idle(handle: usize) -> Result<Arc<[u64]>> {
     let known = look_up(handle)?;
     match gate::test(&known.ids) {
@@ -378,7 +380,7 @@ fn require_idle(handle: usize) -> Result<Arc<[u64]>> {
     }
 }
 
-/// Records the outcome of an operation with its handle; a success after a success changes nothing.
+/// Records the outcome of an operation in its message; a success after a success changes nothing.
 #[inline]
 fn record<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
     if result.is_err() || !known.is_plain {
@@ -389,7 +391,7 @@ fn record<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result
 
 #[cold]
 fn store_outcome<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
-    // Outside of the state's lock: it calls the MPI library.
+    // `last_failure` calls the MPI library, so it is called outside of the state's lock.
     let why = result
         .as_ref()
         .err()
@@ -400,8 +402,8 @@ fn store_outcome<R>(handle: usize, known: &MessageSummary, result: Result<R>) ->
         };
         let end = why.and_then(|why| Some(message.ends.get(why.index)?.describe(&why.kind)));
         let result = result.map_err(|failure| match end {
-            Some(words) if failure.status != QmpStatus::TIMEOUT => {
-                QmpFailure::new(failure.status, words)
+            Some(text) if failure.status != QmpStatus::TIMEOUT => {
+                QmpFailure::new(failure.status, text)
             }
             _ => failure,
         });
@@ -427,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_failed_messages_name_node_sizes_and_reason() {
+    fn errors_of_failed_messages_name_node_sizes_and_reason() {
         let [send, receive] =
             [MessageDirection::Send, MessageDirection::Receive].map(|direction| MessageEnd {
                 memory: Vec::new(),
@@ -476,8 +478,8 @@ mod tests {
                 "node 7 will never send the message: it has finalised QMP, or freed the communicator",
             ),
         ];
-        for (end, wrong, words) in cases {
-            assert_eq!(end.describe(&wrong), words);
+        for (end, wrong, text) in cases {
+            assert_eq!(end.describe(&wrong), text);
         }
     }
 }

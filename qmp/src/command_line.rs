@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! QMP's command-line options. Pure.
+//! Parses QMP's command-line options. No function has side effects.
 //!
-//! An option is followed by its numbers: all words up to the next one that does not begin with a digit. Options and numbers are
-//! removed from the command line; if an option is repeated, the last one counts. An unknown option that begins with `-qmp-` is an
-//! error, because a job on the wrong grid is expensive.
+//! An option is followed by its numbers: all arguments up to the next one that does not begin with a digit. Options and
+//! numbers are removed from the command line; if an option is repeated, the last occurrence counts. An unknown option
+//! that begins with `-qmp-` is an error, because a job on the wrong grid is expensive.
 
 use core::ffi::c_int;
 
@@ -24,31 +24,34 @@ pub struct Options {
     pub processes: Option<c_int>,
 }
 
-/// Parses the words after the program's name; returns the options, and the indices of the remaining words.
-pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
+/// Parses a command line, whose first argument is the program's name. Returns the options, and the indices of the
+/// remaining arguments, which include the name.
+pub fn parse(arguments: &[String]) -> Result<(Options, Vec<usize>)> {
     let mut options = Options::default();
     let mut left = Vec::new();
     let mut at = 0;
-    while at < words.len() {
-        let word = words[at].as_str();
-        if at == 0 || !word.starts_with("-qmp-") {
+    while at < arguments.len() {
+        let argument = arguments[at].as_str();
+        if at == 0 || !argument.starts_with("-qmp-") {
             left.push(at);
             at += 1;
             continue;
         }
-        if !NAMES.contains(&word) {
+        if !NAMES.contains(&argument) {
             let known = NAMES.join(", ");
             return Err(wrong(format!(
-                "{word} is no option of QMP; there are {known}"
+                "{argument} is no option of QMP; there are {known}"
             )));
         }
-        let numbers = words[at + 1..].iter().take_while(|word| is_number(word));
+        let numbers = arguments[at + 1..]
+            .iter()
+            .take_while(|argument| is_number(argument));
         let texts: Vec<&String> = numbers.collect();
-        if let Some(next) = words.get(at + 1).filter(|_| texts.is_empty()) {
-            refuse_native(word, next)?;
+        if let Some(next) = arguments.get(at + 1).filter(|_| texts.is_empty()) {
+            refuse_native(argument, next)?;
         }
-        let values = texts.iter().map(|text| number(word, text));
-        options.take(word, values.collect::<Result<_>>()?)?;
+        let values = texts.iter().map(|text| number(argument, text));
+        options.take(argument, values.collect::<Result<_>>()?)?;
         at += 1 + texts.len();
     }
     Ok((options, left))
@@ -95,8 +98,8 @@ fn refuse_native(name: &str, next: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_number(word: &str) -> bool {
-    word.starts_with(|first: char| first.is_ascii_digit())
+fn is_number(argument: &str) -> bool {
+    argument.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn number(name: &str, text: &str) -> Result<c_int> {
@@ -124,9 +127,9 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<(Options, String)> {
-        let words: Vec<String> = line.split(' ').map(String::from).collect();
-        let (options, left) = parse(&words)?;
-        let left: Vec<&str> = left.iter().map(|at| words[*at].as_str()).collect();
+        let arguments: Vec<String> = line.split(' ').map(String::from).collect();
+        let (options, left) = parse(&arguments)?;
+        let left: Vec<&str> = left.iter().map(|at| arguments[*at].as_str()).collect();
         Ok((options, left.join(" ")))
     }
 
@@ -143,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_counts_and_all_are_taken_out() {
+    fn the_last_of_repeated_options_applies_and_all_are_removed() {
         let (options, left) = read("p -qmp-geom 4 1 a -qmp-geom 2 2").unwrap();
         assert_eq!((options.geometry, left.as_str()), (vec![2, 2], "p a"));
     }
 
     #[test]
-    fn wrong_numbers_are_named() {
+    fn invalid_option_numbers_are_named_in_the_error() {
         for (line, why) in [
             ("p -qmp-geom", "-qmp-geom is followed by no number"),
             ("p -qmp-geom -v", "no number"),

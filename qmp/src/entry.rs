@@ -2,8 +2,8 @@
 //! The functions of `qmp.h`.
 //!
 //! # Safety
-//! The caller passes what `qmp.h` specifies: pointers are NULL (an error where NULL has no meaning), or point to as many items as the
-//! function takes. Handles are looked up, never dereferenced.
+//! The caller passes what `qmp.h` specifies: pointers are NULL (an error if NULL has no meaning there), or point to as
+//! many items as the function takes. Handles are looked up, never dereferenced.
 #![allow(unsafe_code, reason = "C entry points")]
 #![allow(
     clippy::missing_safety_doc,
@@ -21,20 +21,20 @@ use core::ffi::c_void;
 use crate::mpi::ProgramMemory;
 use crate::status::{QmpFailure, QmpStatus, Result, record};
 
-/// The status of a result, which is recorded as the last operation's.
+/// Records a result as the outcome of the last operation, and returns its status.
 #[inline]
 fn status<T>(result: Result<T>) -> QmpStatus {
     record(&result);
     result.map_or_else(|failure| failure.status, |_| QmpStatus::SUCCESS)
 }
 
-/// The value of a result, or `none` on an error; the status is recorded as the last operation's.
+/// Records a result as the outcome of the last operation, and returns its value, or `none` on an error.
 fn value<T>(result: Result<T>, none: T) -> T {
     record(&result);
     result.unwrap_or(none)
 }
 
-/// The value of a query, or `none` on an error; only an error is recorded.
+/// Returns the value of a query, or `none` on an error; records the outcome only if it is an error.
 fn query_result<T>(result: Result<T>, none: T) -> T {
     if result.is_err() {
         record(&result);
@@ -42,12 +42,12 @@ fn query_result<T>(result: Result<T>, none: T) -> T {
     result.unwrap_or(none)
 }
 
-/// A handle for C; NULL on an error.
+/// Records a result, and returns its handle for C; NULL on an error.
 fn handle(result: Result<usize>) -> *mut c_void {
     core::ptr::without_provenance_mut(value(result, 0))
 }
 
-/// An array of the caller's.
+/// An array of the caller's, as a slice.
 unsafe fn array<'a, T>(base: *const T, length: i32) -> Result<&'a [T]> {
     let wrong = |text: String| QmpFailure::new(QmpStatus::INVALID_ARG, text);
     let count = usize::try_from(length)
@@ -79,6 +79,6 @@ unsafe fn write<T>(to: *mut T, value: T) -> Result<()> {
 
 /// Memory of the caller's.
 unsafe fn lent<T>(base: *mut T) -> ProgramMemory {
-    // SAFETY: as large as the function of `qmp.h` takes it to be.
+    // SAFETY: the memory has the size that the function of `qmp.h` assumes.
     unsafe { ProgramMemory::new(base.cast()) }
 }

@@ -2,8 +2,8 @@
 //! Bindings to the gated channels of `libmpi_abi.so.1`, a private interface for this library.
 //!
 //! # Safety
-//! Every function is called as its library declares it. Memory of messages comes as [`StridedPiece`]s, whose creator guarantees
-//! QMP's rules: it exists until the handle is freed, and is not accessed between start and completion.
+//! Every function is called as the MPI library declares it. Memory of messages is passed as [`StridedPiece`]s, whose
+//! creator guarantees QMP's rules ([`StridedPiece::new`]).
 #![allow(unsafe_code, reason = "calls the channels of the MPI library")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -23,8 +23,8 @@ pub struct StridedPiece {
 
 impl StridedPiece {
     /// # Safety
-    /// The memory is the program's; it exists as long as a message handle declared with it, and while a message is in progress the
-    /// program neither writes it nor, for a receive, reads it.
+    /// The memory is the program's. It exists as long as any message handle declared with it. While a message is in
+    /// progress, the program does not write the memory and, if the message is a receive, does not read it either.
     pub unsafe fn new(base: *mut c_void, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {
             base,
@@ -34,7 +34,7 @@ impl StridedPiece {
         }
     }
 
-    /// Its first address.
+    /// Address of its first block.
     pub fn base(&self) -> *mut c_void {
         self.base
     }
@@ -58,7 +58,7 @@ impl StridedPiece {
         }
     }
 
-    /// Whether both are one block, and `next` begins where this one ends.
+    /// Whether this piece and `next` are one block each, and `next` begins where this block ends.
     pub fn is_followed_by(&self, next: &Self) -> bool {
         self.blocks == 1
             && next.blocks == 1
@@ -133,12 +133,12 @@ pub enum MessageFailureKind {
         message: u64,
         /// Bytes of the receive.
         room: u64,
-        /// It was an earlier message than the one that was waited for.
+        /// Whether it was an earlier message than the one that was waited for.
         is_earlier: bool,
     },
-    /// The peer node has ended or cannot be reached, with the reason.
+    /// The peer node has ended or cannot be reached. The text is the reason; empty if unknown.
     Lost(String),
-    /// The peer node has left: it starts no more messages.
+    /// The peer node has left the communicator: it starts no more messages.
     Left,
 }
 
@@ -151,7 +151,7 @@ pub enum MessageDirection {
     Receive = 1,
 }
 
-/// Declares an end; local.
+/// Declares an end of a channel; a local operation.
 pub fn declare(
     comm: Comm,
     direction: MessageDirection,
@@ -183,7 +183,7 @@ pub fn start(ids: &[u64]) -> Result<()> {
     check(unsafe { rmpi_channel_start(ids.as_ptr(), ids.len()) })
 }
 
-/// Whether all are complete, or were never started.
+/// Whether each of the given ends is complete or was never started.
 #[inline]
 pub fn test(ids: &[u64]) -> Result<bool> {
     let mut done = 0;
@@ -192,7 +192,7 @@ pub fn test(ids: &[u64]) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Waits until all are complete, at most `seconds`.
+/// Waits until all given ends are complete, at most `seconds`; `None`: without limit.
 #[inline]
 pub fn wait(ids: &[u64], seconds: Option<f64>) -> Result<()> {
     // SAFETY: a valid slice.
@@ -229,8 +229,8 @@ pub fn last_failure(ids: &[u64]) -> Option<MessageFailure> {
             is_earlier: details.is_earlier != 0,
         },
         LOST => {
-            let words = CStr::from_bytes_until_nul(&details.why).unwrap_or_default();
-            MessageFailureKind::Lost(words.to_string_lossy().into_owned())
+            let reason = CStr::from_bytes_until_nul(&details.why).unwrap_or_default();
+            MessageFailureKind::Lost(reason.to_string_lossy().into_owned())
         }
         LEFT => MessageFailureKind::Left,
         _ => return None,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_gaps_are_one_block() {
+    fn contiguous_blocks_are_coalesced() {
         assert_eq!(piece(64, 8, 4, 8).coalesced(), piece(64, 32, 1, 32));
         assert_eq!(piece(64, 8, 4, 16).coalesced(), piece(64, 8, 4, 16));
         assert_eq!(piece(64, 8, 4, -8).coalesced(), piece(64, 8, 4, -8));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_of_a_channel_has_a_status_of_its_own_kind() {
+    fn channel_error_codes_map_to_qmp_statuses() {
         assert_eq!(failure(6).status, QmpStatus::MEMSIZE_ERR);
         assert_eq!(failure(7).status, QmpStatus::TIMEOUT);
         assert_eq!(failure(2).status, QmpStatus::INVALID_OP);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grids of nodes: coordinates, neighbours, and the best grid for a lattice. Pure.
+//! Computes grids of nodes: coordinates, neighbours, and the best grid for a lattice. No function has side effects.
 //!
 //! Node numbers are given and never change; a topology maps them to coordinates in the grid, in one of two orders:
 //!
 //! - *linear*: axis 0, or the first axis of a map, runs fastest with the node number, as in libqmp;
-//! - *blocked*: the nodes of a host form blocks of the grid. Without a map this order is used if it reduces the surface between
-//!   hosts.
+//! - *blocked*: the nodes of a host form blocks of the grid. If there is no map, blocked order is used if it reduces
+//!   the surface between hosts.
 
 mod layout;
 
@@ -26,7 +26,8 @@ pub struct NodeGrid {
 enum NodeOrder {
     /// The axes, fastest first.
     Linear(Vec<usize>),
-    /// Nodes sorted by host; the inverse of that list, since programs look every site up; and the dimensions of a block.
+    /// `nodes`: the nodes, sorted by host. `places`: the inverse of `nodes`, kept because programs look up every site.
+    /// `block`: the dimensions of a block.
     Blocked {
         nodes: Vec<usize>,
         places: Vec<usize>,
@@ -42,7 +43,7 @@ pub struct NodeHosts {
 }
 
 impl NodeHosts {
-    /// From a number for each node that identifies its host.
+    /// Hosts of nodes; `of` has, for each node, a number that identifies its host.
     pub fn new(of: Vec<c_int>) -> Self {
         Self { of }
     }
@@ -54,7 +55,8 @@ impl NodeHosts {
         nodes
     }
 
-    /// The largest number of nodes per block that divides the nodes of every host; `None` if blocks are useless.
+    /// The largest number of nodes per block that divides the number of nodes of every host. `None` if blocks are
+    /// useless, since they would have one node each or all nodes.
     fn block_nodes(&self) -> Option<usize> {
         let nodes = self.in_order();
         let of_one_host = nodes.chunk_by(|one, next| self.of[*one] == self.of[*next]);
@@ -72,7 +74,7 @@ fn greatest_divisor(one: usize, other: usize) -> usize {
 }
 
 impl NodeGrid {
-    /// A grid in linear order: the axes of `map` run fastest, in its order, then the others.
+    /// A grid in linear order: the axes of `map` run fastest, in the order of `map`, then the other axes.
     pub fn linear(dims: &[c_int], map: &[c_int], nodes: usize) -> Result<Self> {
         let dims = positive(dims, "dimensions of the grid")?;
         let product = dims
@@ -243,7 +245,7 @@ fn blocks(
         }
         return;
     }
-    // Blocks with large first dimensions first, so that consecutive nodes stay neighbours.
+    // Blocks with large first dimensions are tried first, so that consecutive nodes stay neighbours.
     for part in (1..=grid[axis].min(left)).rev() {
         if left.is_multiple_of(part) && grid[axis].is_multiple_of(part) {
             block[axis] = part;
@@ -256,7 +258,7 @@ fn quotients(whole: &[usize], part: &[usize]) -> Vec<usize> {
     whole.iter().zip(part).map(|(w, p)| w / p).collect()
 }
 
-/// Coordinates of a number, the first axis fastest.
+/// Coordinates of the place with a number; the first axis runs fastest.
 fn split(number: usize, dims: &[usize]) -> Vec<usize> {
     let mut rest = number;
     let mut digit = |dim: &usize| {
@@ -312,7 +314,7 @@ fn whole_map(map: &[c_int], axes: usize) -> Result<Vec<usize>> {
     Ok(whole)
 }
 
-/// `4x2x2`
+/// Formats dimensions, like `4x2x2`.
 pub fn show(dims: &[impl ToString]) -> String {
     dims.iter()
         .map(ToString::to_string)
@@ -331,7 +333,7 @@ pub(crate) mod tests {
         NodeHosts::new(vec![0; nodes])
     }
 
-    /// `hosts` hosts with `each` nodes that follow each other.
+    /// `hosts` hosts, each with `each` nodes of consecutive numbers.
     pub(super) fn hosts(hosts: c_int, each: usize) -> NodeHosts {
         let all = (0..hosts).flat_map(|host| vec![host; each]);
         NodeHosts::new(all.collect())
@@ -370,7 +372,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn qmp_038_grids_that_do_not_fit_and_maps_that_are_none_are_refused() {
+    fn qmp_038_invalid_grids_and_maps_are_refused() {
         let code =
             |dims: &[c_int], map: &[c_int]| NodeGrid::linear(dims, map, 8).unwrap_err().status;
         assert_eq!(code(&[2, 2], &[]), QmpStatus::INVALID_TOPOLOGY);
@@ -384,7 +386,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn neighbours_go_round_the_torus() {
+    fn neighbours_wrap_around_the_torus() {
         let grid = NodeGrid::linear(&[4, 2], &[], 8).unwrap();
         assert_eq!(grid.neighbour(0, 0, false), Some(3));
         assert_eq!(grid.neighbour(3, 0, true), Some(0));
@@ -394,7 +396,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_block_is_as_round_as_the_surface_wants() {
+    fn blocks_of_hosts_minimize_their_surface() {
         let topology = plain(&[8, 8]).blocked_by_host(&[8, 8], &hosts(16, 4));
         is_bijection(&topology);
         assert_eq!(topology.coordinates(0).unwrap(), [0, 0]);
@@ -404,7 +406,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn qmp_120_where_blocks_are_no_better_nodes_stay_in_turn() {
+    fn qmp_120_nodes_stay_linear_if_blocks_are_no_better() {
         let cases: [(&[c_int], &[c_int]); 6] = [
             (&[2, 2], &[0, 0, 0, 0]),
             (&[2, 2], &[0, 1, 2, 3]),
@@ -421,7 +423,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hosts_whose_nodes_take_turns_still_form_blocks() {
+    fn hosts_with_alternating_nodes_form_blocks() {
         let hosts = NodeHosts::new((0..12).map(|node| node % 2).collect());
         let topology = plain(&[3, 2, 2]).blocked_by_host(&[4; 3], &hosts);
         is_bijection(&topology);
@@ -439,12 +441,13 @@ pub(crate) mod tests {
         assert_eq!(topology.crossing(&[1, 1], &hosts), 12);
     }
 
-    /// Surface between hosts, in turn and as it is declared, for the shapes that machines have.
+    /// Compares the surface between hosts in linear order with that of the declared grid, for shapes that machines
+    /// have.
     #[test]
-    fn qmp_122_a_declared_grid_crosses_less_between_hosts() {
+    fn qmp_122_a_declared_grid_has_less_traffic_between_hosts() {
         let alternate = NodeHosts::new((0..12).map(|node| node % 2).collect());
         let cases: [(&[c_int], NodeHosts, u128, u128); 5] = [
-            // Tori of four close inside a host: blocks gain nothing, and the order stays linear.
+            // The first two axes lie completely within a host: blocks gain nothing, and the order stays linear.
             (&[4, 4, 4, 8], hosts(32, 16), 2048, 2048),
             (&[8, 8], hosts(16, 4), 160, 128),
             (&[8, 8, 8], hosts(8, 64), 1024, 768),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Global operations: MPI's collectives, and two operations that MPI lacks.
+//! Implements global operations: MPI's collectives, and two operations that MPI lacks.
 //!
-//! - *Extended sums* add pairs of doubles (double-double arithmetic), whose second number is the rounding error of the first.
-//! - *Binary reductions* call the program's function on whole buffers: one item of a datatype as large as the buffer. The function of
-//!   a datatype is looked up during the reduction.
+//! - *Extended sums* add pairs of doubles (double-double arithmetic). The second number of a pair is the rounding error
+//!   of the first.
+//! - *Binary reductions* call the program's function on whole buffers: one item of a datatype as large as the buffer.
+//!   During the reduction, the program's function is looked up by that datatype.
 //!
 //! # Safety
-//! MPI calls the two functions here only with items of the datatypes that they are used with.
+//! MPI calls `add_pairs` and `combine` only with items of the datatypes that they are used with.
 #![allow(unsafe_code, reason = "functions that MPI calls back")]
 
 use core::ffi::{c_int, c_void};
@@ -180,7 +181,7 @@ fn exists(data: ProgramMemory) -> Result<()> {
     Ok(())
 }
 
-/// The MPI operation for pairs: `[hi, lo]` with the rounded sum and its rounding error.
+/// The MPI operation that adds pairs `[high, low]`: the rounded sum, and its rounding error.
 unsafe extern "C" fn add_pairs(
     from: *mut c_void,
     into: *mut c_void,
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qmp_092_a_pair_keeps_what_a_double_cannot() {
+    fn qmp_092_a_double_double_sum_keeps_cancelled_digits() {
         let all = [1e16, 1.0, 1.0, -1e16, 0.5];
         let sum = all
             .iter()
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn infinities_stay_infinite() {
+    fn double_double_sums_keep_infinity_and_nan() {
         let sum = add([f64::INFINITY, 0.0], [1.0, 0.0]);
         assert_eq!(sum[0] + sum[1], f64::INFINITY);
         assert!(add([f64::NAN, 0.0], [1.0, 0.0])[0].is_nan());

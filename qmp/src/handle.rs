@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handles: numbers instead of pointers, so that a stale or foreign handle is an error and never dereferenced.
 //!
-//! | bits | meaning |
-//! |---|---|
+//! | bits     | meaning |
+//! |----------|----------------------------------------|
 //! | 48 to 63 | `0x514d`: not a canonical address |
 //! | 44 to 47 | kind |
 //! | 24 to 43 | generation of the slot, counted from 1 |
-//! | 0 to 23 | index of the slot |
+//! | 0 to 23  | index of the slot |
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub enum QmpHandleKind {
     Message = 4,
 }
 
-/// The live objects of one kind.
+/// The objects of one kind, with their handles.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     kind: QmpHandleKind,
@@ -67,14 +67,14 @@ impl<T> HandleTable<T> {
         Some(MARK << 48 | (self.kind as usize) << 44 | slot.generation << 24 | index)
     }
 
-    /// The object of a handle, if it is valid.
+    /// The object of a handle, if the handle is valid.
     #[inline]
     pub fn get(&self, handle: usize) -> Option<&T> {
         self.slot(handle)
             .and_then(|index| self.slots[index].value.as_ref())
     }
 
-    /// The same, mutable.
+    /// The object of a handle, mutable, if the handle is valid.
     #[inline]
     pub fn get_mut(&mut self, handle: usize) -> Option<&mut T> {
         self.slot(handle)
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_freed_handle_is_dead_even_when_its_slot_lives_again() {
+    fn a_freed_handle_is_invalid_after_its_slot_is_reused() {
         let mut table = HandleTable::new(QmpHandleKind::Message);
         let first = table.insert("a").unwrap();
         assert_eq!(table.remove(first), Some("a"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_numbers_are_no_handles() {
+    fn numbers_of_no_handle_are_refused() {
         let mut table = HandleTable::new(QmpHandleKind::Comm);
         let handle = table.insert(1).unwrap();
         let other_kind = HandleTable::new(QmpHandleKind::Memory).insert(1).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_come_round_without_being_zero() {
+    fn handle_generations_wrap_around_without_zero() {
         let mut table = HandleTable::new(QmpHandleKind::Comm);
         for _ in 0..GENERATION_MASK + 2 {
             let handle = table.insert(()).unwrap();

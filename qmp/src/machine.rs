@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine: initialisation and finalisation, communicators, topologies, the layout of a lattice.
+//! Implements initialisation and finalisation, communicators, topologies, and the layout of a lattice.
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use crate::status::{QmpFailure, QmpStatus, Result};
 /// A communicator.
 #[derive(Debug)]
 pub struct QmpCommunicator {
-    /// MPI's communicator, at a stable address that programs get.
+    /// MPI's communicator, boxed because programs get its address.
     pub mpi: Box<Comm>,
     /// Number of nodes.
     pub nodes: c_int,
     /// Number of this node.
     pub node: c_int,
-    /// Number of colours in the split that made it.
+    /// Number of colours in the split that made the communicator.
     pub colors: c_int,
     /// This node's colour.
     pub color: c_int,
@@ -41,7 +41,7 @@ pub struct DeclaredTopology {
     pub dims: Box<[c_int]>,
     /// This node's coordinates.
     pub coordinates: Box<[c_int]>,
-    /// Coordinates of other nodes that programs have pointers to.
+    /// By node number: coordinates that programs have pointers to.
     pub cached: BTreeMap<c_int, Box<[c_int]>>,
 }
 
@@ -206,7 +206,7 @@ pub fn finish() -> Result<()> {
     if owns_mpi { mpi::finalize() } else { Ok(()) }
 }
 
-/// A communicator of all nodes, or of the first `processes`; the others exit here.
+/// A communicator of all nodes, or of the first `processes` processes; the other processes exit here.
 fn remaining(processes: Option<c_int>) -> Result<Comm> {
     let Some(count) = processes else {
         return Comm::WORLD.duplicate();

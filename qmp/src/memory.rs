@@ -18,7 +18,8 @@ pub struct AllocatedMemory {
     aligned: *mut c_void,
 }
 
-/// `QMP_allocate_aligned_memory`; returns the handle. Any number is a valid alignment, as in libqmp; 0 is none.
+/// `QMP_allocate_aligned_memory`; returns the handle. Any number is a valid alignment, as in libqmp; 0 means no
+/// alignment.
 pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     state::running(|_| Ok(()))?;
     let no_memory = || {
@@ -37,11 +38,11 @@ pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     })
 }
 
-/// Bytes to allocate, so that `bytes` bytes follow the first multiple of `alignment`. MPI's memory is page-aligned, so a divisor of
-/// the page size needs no spare bytes.
+/// Number of bytes to allocate so that `bytes` bytes follow the first multiple of `alignment`. MPI's memory is
+/// page-aligned, so a divisor of the page size needs no spare bytes.
 fn with_spare(bytes: usize, alignment: usize) -> Option<usize> {
-    let is_met = PAGE.is_multiple_of(alignment);
-    bytes.checked_add(if is_met { 0 } else { alignment })
+    let is_page_aligned = PAGE.is_multiple_of(alignment);
+    bytes.checked_add(if is_page_aligned { 0 } else { alignment })
 }
 
 /// `QMP_get_memory_pointer`
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_divide_a_page_needs_room_to_move() {
+    fn alignments_that_do_not_divide_a_page_need_spare_bytes() {
         assert_eq!(with_spare(10, 1), Some(10));
         assert_eq!(with_spare(10, 64), Some(10));
         assert_eq!(with_spare(10, PAGE), Some(10));

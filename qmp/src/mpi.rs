@@ -2,16 +2,16 @@
 //! Bindings to MPI: the functions of `libmpi_abi.so.1` that are used here, with safe wrappers.
 //!
 //! # Safety
-//! Every MPI function is called as `mpi.h` declares it. Memory of the program comes as [`ProgramMemory`], whose creator guarantees
-//! that it is as large as the function it is passed to assumes. All other memory belongs to functions of this module and outlives
-//! the call, since no call here is nonblocking.
+//! Every MPI function is called as `mpi.h` declares it. Memory of the program is passed as [`ProgramMemory`]; its
+//! creator guarantees that the memory has the size that the called function assumes. All other memory belongs to
+//! functions of this module, and outlives the call, since no call here is nonblocking.
 #![allow(unsafe_code, reason = "calls MPI")]
 
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Handle types of MPI with the constants of `mpi.h` that are used here.
+/// Defines handle types of MPI, with the constants of `mpi.h` that are used here.
 macro_rules! handles {
     ($($(#[$doc:meta])* $kind:ident { $($name:ident = $value:literal,)* })*) => {$(
         $(#[$doc])*
@@ -61,7 +61,7 @@ pub struct ProgramMemory(*mut c_void);
 
 impl ProgramMemory {
     /// # Safety
-    /// The memory is the program's, and as large as the function that it is passed to assumes.
+    /// The memory is the program's, and has the size that the function to which it is passed assumes.
     pub unsafe fn new(base: *mut c_void) -> Self {
         Self(base)
     }
@@ -78,7 +78,7 @@ const COMM_TYPE_SHARED: c_int = 221;
 const UNDEFINED: c_int = -32766;
 const IN_PLACE: *const c_void = core::ptr::without_provenance(1);
 const MAX_ERROR_STRING: usize = 512;
-/// MPI's thread levels, indexed by QMP's.
+/// MPI's thread levels, indexed by QMP's thread level.
 const THREAD_LEVELS: [c_int; 4] = [0, 1024, 2048, 4096];
 
 unsafe extern "C" {
@@ -234,8 +234,8 @@ impl Comm {
         new.returning_errors()
     }
 
-    /// Splits by colour, ordered by key; `None` if the colour is negative. Negative colours become `MPI_UNDEFINED`: MPI would
-    /// return an error on this node, and leave the others waiting for it.
+    /// Splits by colour, ordered by key; `None` if the colour is negative. Negative colours become `MPI_UNDEFINED`:
+    /// otherwise MPI would return an error on this node, and the other nodes would wait for it.
     pub fn split(self, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut new = Self::NULL;
         let color = if color < 0 { UNDEFINED } else { color };
@@ -247,7 +247,7 @@ impl Comm {
         new.returning_errors().map(Some)
     }
 
-    /// For each node a number that identifies its host.
+    /// Returns for each node a number that identifies its host. All nodes must call it.
     pub fn hosts(self) -> Result<Vec<c_int>> {
         let rank = self.rank()?;
         let mut host = Self::NULL;
@@ -325,7 +325,7 @@ impl Comm {
 
     /// Exchanges `bytes` bytes between each pair of nodes.
     pub fn alltoall(self, to: ProgramMemory, from: ProgramMemory, bytes: c_int) -> Result<()> {
-        // SAFETY: both are `bytes` times the number of nodes long: guaranteed by their creators.
+        // SAFETY: `from` and `to` are `bytes` times the number of nodes long: guaranteed by their creators.
         check(unsafe {
             MPI_Alltoall(
                 from.0,
@@ -345,8 +345,9 @@ impl Comm {
         check(unsafe { MPI_Allreduce_c(IN_PLACE, data.0, count(items)?, kind, op, self) })
     }
 
-    /// The same in the order of node numbers, independent of the number of items and the placement of nodes: the items of all nodes
-    /// are gathered, a bounded number at a time. An item is `bytes` long.
+    /// Reduces `items` items over all nodes, in place and in the order of node numbers. The result does not depend on
+    /// the number of items or the placement of nodes: the items of all nodes are gathered, a bounded number at a time,
+    /// and combined here. An item is `bytes` long.
     pub fn reduce_in_order(
         self,
         data: ProgramMemory,
@@ -368,10 +369,10 @@ impl Comm {
             check(unsafe { MPI_Allgather(mine, each, kind, base, each, kind, self) })?;
             for node in 1..nodes {
                 let next = base.wrapping_byte_add(node * now * bytes);
-                // SAFETY: both are `now` items in `all`, of different nodes.
+                // SAFETY: `next` and `base` are `now` items each in `all`, of different nodes.
                 check(unsafe { MPI_Reduce_local_c(next, base, count(now)?, kind, op) })?;
             }
-            // SAFETY: `now` items each; `all` is a separate allocation, so they do not overlap.
+            // SAFETY: `base` and `mine` are `now` items each; `all` is a separate allocation, so they do not overlap.
             unsafe {
                 core::ptr::copy_nonoverlapping(base.cast::<u8>(), mine.cast::<u8>(), now * bytes)
             };
@@ -387,7 +388,7 @@ impl Comm {
     }
 }
 
-/// Limit of one gather in bytes, unless a single item of all nodes is larger.
+/// Limit of one gather in bytes, exceeded only if one item of each node is already more.
 const GATHERED_BYTES: usize = 1 << 20;
 
 /// Number of items gathered at once.
@@ -397,15 +398,15 @@ fn items_at_once(nodes: usize, items: usize, bytes: usize) -> usize {
 }
 
 fn room(bytes: usize) -> Result<Vec<u128>> {
-    let words = bytes.div_ceil(size_of::<u128>());
+    let units = bytes.div_ceil(size_of::<u128>());
     let mut all = Vec::new();
-    all.try_reserve_exact(words).map_err(|_| {
+    all.try_reserve_exact(units).map_err(|_| {
         QmpFailure::new(
             QmpStatus::NOMEM_ERR,
             format!("{bytes} bytes are needed to gather the items of all nodes"),
         )
     })?;
-    all.resize(words, 0);
+    all.resize(units, 0);
     Ok(all)
 }
 
@@ -446,7 +447,7 @@ impl Op {
     }
 }
 
-/// Allocates memory that other nodes of the host can access directly, as far as available; NULL for zero bytes.
+/// Allocates memory, if possible such that other nodes of the host can access it directly; NULL for zero bytes.
 pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     let mut base = core::ptr::null_mut();
     let size = isize::try_from(bytes).map_err(|_| too_many(bytes))?;
@@ -457,8 +458,8 @@ pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     Ok(base)
 }
 
-/// Makes a call without a communicator. Its errors are raised on `MPI_COMM_SELF`, whose handler may abort the job (MPI 5.0
-/// section 9.3), so `MPI_ERRORS_RETURN` is set for the call.
+/// Calls an MPI function that has no communicator. Its errors are raised on `MPI_COMM_SELF`, whose handler may abort
+/// the job (MPI 5.0 section 9.3), so `MPI_ERRORS_RETURN` is set for the call.
 fn surviving_errors<R>(call: impl FnOnce() -> R) -> Result<R> {
     let mut handler = ERRORS_RETURN;
     // SAFETY: writes one handle.
@@ -492,7 +493,7 @@ pub fn seconds() -> f64 {
     unsafe { MPI_Wtime() }
 }
 
-/// MPI's text for an error code; `None` if it is not one of MPI's.
+/// MPI's text for an error code; `None` if it is not an error code of MPI, or MPI is not running.
 pub fn error_text(code: c_int) -> Option<String> {
     if phase() != MpiPhase::Running {
         return None;
@@ -533,7 +534,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gathered_is_bounded_unless_one_item_of_all_nodes_is_more() {
+    fn gathered_bytes_are_bounded_to_at_least_one_item() {
         assert_eq!(items_at_once(4, 100, 8), 100);
         assert_eq!(items_at_once(4, 1 << 40, 8), GATHERED_BYTES / 32);
         assert_eq!(items_at_once(1, usize::MAX, 1), GATHERED_BYTES);
@@ -543,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_two_gibibytes_are_counted_whole() {
+    fn counts_beyond_2_gib_are_not_truncated() {
         assert_eq!(count(2_200_000_000), Ok(2_200_000_000));
         assert_eq!(
             count(usize::MAX).unwrap_err().status,

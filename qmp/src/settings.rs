@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Environment variables. They are defined in the runtime's table of variables, which documents them and reports wrong values; this
-//! module only reads them.
+//! Reads QMP's environment variables. They are defined in the runtime's table of variables, which documents them and
+//! reports wrong values.
 
 /// The settings in the environment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct QmpSettings {
-    /// `RMPI_QMP_REPRODUCIBLE`: reductions in the order of node numbers.
+    /// `RMPI_QMP_REPRODUCIBLE`: whether reductions combine values in the order of node numbers.
     pub reproducible: bool,
     /// `RMPI_QMP_TIMEOUT`: time limit of `QMP_wait` in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_set_and_nonsense_are_the_defaults() {
+    fn unset_and_invalid_settings_are_the_defaults() {
         assert_eq!(QmpSettings::read(|_| None), QmpSettings::DEFAULT);
         assert_eq!(
             QmpSettings::read(|_| Some("soon".into())),
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_read() {
+    fn timeout_and_reproducible_settings_are_read() {
         let find = |name: &str| {
             Some(
                 if name.ends_with("TIMEOUT") {

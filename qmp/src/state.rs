@@ -2,9 +2,9 @@
 //! The global state of the library.
 //!
 //! # Safety
-//! One static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the library; at that level a
-//! lock does. The `RefCell` checks that visits do not nest: a visit calls neither the program nor an MPI function that waits or calls
-//! the program.
+//! One static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the library; at
+//! `QMP_THREAD_MULTIPLE` a lock ensures it. The `RefCell` checks that visits do not nest: a visit calls neither the
+//! program, nor an MPI function that waits or that calls the program.
 #![allow(unsafe_code, reason = "the library's static")]
 
 use core::cell::{Cell, RefCell};
@@ -23,21 +23,21 @@ use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// The state of the library in this process.
 pub struct QmpState {
-    /// Between `QMP_init_msg_passing` and `QMP_finalize_msg_passing`.
+    /// Whether QMP is initialised and not finalised.
     pub running: bool,
-    /// MPI was initialised by QMP, which therefore finalises it.
+    /// Whether QMP initialised MPI, and therefore finalises it.
     pub owns_mpi: bool,
     /// Options of the command line.
     pub options: Options,
-    /// Settings of the environment.
+    /// Settings from the environment.
     pub settings: QmpSettings,
     /// Communicators.
     pub comms: HandleTable<QmpCommunicator>,
-    /// The communicator of all nodes.
+    /// Handle of the communicator of all nodes.
     pub allocated: usize,
-    /// The communicator of this job.
+    /// Handle of the communicator of this job.
     pub job: usize,
-    /// The communicator of functions without a communicator argument.
+    /// Handle of the communicator that functions without a communicator argument use.
     pub default: usize,
     /// Allocated memory.
     pub memories: HandleTable<AllocatedMemory>,
@@ -53,7 +53,7 @@ pub struct QmpState {
     pub verbose: c_int,
     /// `QMP_profcontrol`
     pub profiling: c_int,
-    /// Seconds inside communication, counted while profiling is on.
+    /// Seconds spent in waits for messages and in global operations, counted while profiling is on.
     pub seconds: f64,
     /// Prefix of printed lines: node, number of nodes, and host.
     pub prefix: Option<CString>,
@@ -105,7 +105,7 @@ pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     })
 }
 
-/// Sets whether several threads may call at once; called while only one does.
+/// Sets whether several threads may call the library at once. To be called while only one thread is in the library.
 pub fn set_multiple(multiple: bool) {
     STATE.multiple.set(multiple);
 }
@@ -117,8 +117,8 @@ struct LockedState {
     state: RefCell<QmpState>,
 }
 
-// SAFETY: `multiple` changes only while one thread calls; `state` is used by one thread at a time: see the head of the file.
-// Its contents are plain data, or pointers that are not dereferenced here.
+// SAFETY: `multiple` changes only while one thread is in the library; `state` is used by one thread at a time: see the
+// head of the file. Its contents are plain data, or pointers that are not dereferenced here.
 unsafe impl Sync for LockedState {}
 
 static STATE: LockedState = LockedState {

@@ -88,7 +88,7 @@ impl QmpFailure {
         Self { status, text }
     }
 
-    /// Name of the code and text, as a C string.
+    /// The name of the code, and the text, as a C string.
     pub fn to_c(&self) -> CString {
         let name = status_text(self.status).map_or_else(String::new, |all| {
             let all = all.to_string_lossy();
@@ -120,7 +120,7 @@ impl OperationOutcome {
         }
     }
 
-    /// Whether it succeeded.
+    /// Whether the operation succeeded.
     #[inline]
     pub fn is_success(&self) -> bool {
         self.status == 0
@@ -155,18 +155,18 @@ pub struct InternedTexts {
 /// The set of interned texts.
 struct InternedSet {
     bytes: usize,
-    words: BTreeSet<&'static CStr>,
+    texts: BTreeSet<&'static CStr>,
 }
 
 /// All texts that were returned to the program.
 pub static TEXTS: InternedTexts = InternedTexts::with_room(1 << 20);
 
 impl InternedTexts {
-    /// An empty set with room for so many bytes.
+    /// An empty set with room for `room_bytes` bytes.
     pub const fn with_room(room_bytes: usize) -> Self {
         let known = InternedSet {
             bytes: 0,
-            words: BTreeSet::new(),
+            texts: BTreeSet::new(),
         };
         Self {
             room_bytes,
@@ -174,19 +174,19 @@ impl InternedTexts {
         }
     }
 
-    /// The same text with static lifetime; `None` if there is no room for it.
-    pub fn intern(&self, words: &CStr) -> Option<&'static CStr> {
+    /// An equal text with static lifetime; `None` if there is no room for it.
+    pub fn intern(&self, text: &CStr) -> Option<&'static CStr> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.words.get(words) {
+        if let Some(found) = known.texts.get(text) {
             return Some(found);
         }
-        let bytes = known.bytes + words.to_bytes_with_nul().len();
+        let bytes = known.bytes + text.to_bytes_with_nul().len();
         if bytes > self.room_bytes {
             return None;
         }
-        let kept: &'static CStr = Box::leak(words.into());
+        let kept: &'static CStr = Box::leak(text.into());
         known.bytes = bytes;
-        known.words.insert(kept);
+        known.texts.insert(kept);
         Some(kept)
     }
 }
@@ -195,7 +195,7 @@ thread_local! {
     static LAST: RefCell<OperationOutcome> = const { RefCell::new(OperationOutcome { status: 0, text: None }) };
 }
 
-/// Set once an operation of any thread has failed: until then no error has to be cleared.
+/// Set as soon as an operation of any thread has failed: until then no error has to be cleared.
 static HAS_FAILED: OnceLock<()> = OnceLock::new();
 
 /// Visits the outcome of this thread's last operation.
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qmp_084_every_code_of_the_document_has_its_own_words() {
+    fn qmp_084_every_documented_status_has_a_distinct_text() {
         let mut seen = BTreeSet::new();
         for code in 0x1001..=0x1019 {
             let text = status_text(QmpStatus(code)).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_wipes_the_error_before() {
+    fn a_success_clears_the_previous_error() {
         let mut outcome = OperationOutcome::default();
         outcome.set::<()>(&Err(QmpFailure::new(QmpStatus::TIMEOUT, "after 3 s")));
         assert_eq!(outcome.status(), QmpStatus::TIMEOUT);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_were_given_out_outlive_the_operations_after_them() {
+    fn error_texts_stay_valid_after_later_operations() {
         let mut outcome = OperationOutcome::default();
         let mut fail = |text: &str| {
             outcome.set::<()>(&Err(QmpFailure::new(QmpStatus::TIMEOUT, text)));
@@ -272,11 +272,11 @@ mod tests {
         outcome.set(&Ok(()));
         assert_eq!(first, c"QMP_TIMEOUT: after 3 s");
         assert_eq!(second, c"QMP_TIMEOUT: after 4 s");
-        assert!(core::ptr::eq(first, third), "the same words are kept once");
+        assert!(core::ptr::eq(first, third), "equal texts are stored once");
     }
 
     #[test]
-    fn the_memory_of_words_is_bounded() {
+    fn interned_error_texts_are_bounded() {
         let kept = InternedTexts::with_room(10);
         let first = kept.intern(c"four");
         assert_eq!(first, Some(c"four"));

@@ -99,7 +99,7 @@ const CONSTANTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_constant_has_its_value() {
+fn header_constants_have_the_documented_values() {
     let mut text = String::from("#include <qmp.h>\n");
     for (id, condition) in CONSTANTS {
         text += &format!("_Static_assert({condition}, \"{id}\");\n");
@@ -135,7 +135,7 @@ fn the_header_compiles_without_a_warning_in_both_forms_and_languages() {
 }
 
 #[test]
-fn a_form_that_is_none_is_refused() {
+fn an_unknown_qmp_api_version_is_refused() {
     let folder = scratch("qmp-form");
     let mut gcc = Command::new("gcc");
     gcc.arg("-I")
@@ -148,9 +148,9 @@ fn a_form_that_is_none_is_refused() {
 #[test]
 fn header_table_and_library_have_the_same_functions() {
     let header = fs::read_to_string(root().join("qmp/include/qmp.h")).unwrap();
-    let words = header.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '('));
-    let declared: BTreeSet<String> = words
-        .filter_map(|word| word.split_once('('))
+    let tokens = header.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '('));
+    let declared: BTreeSet<String> = tokens
+        .filter_map(|token| token.split_once('('))
         .map(|(name, _)| name.trim_start_matches('*').to_owned())
         .filter(|name| name.starts_with("QMP_") || name.starts_with("qmp2004_"))
         .filter(|name| !name.starts_with("QMP_PRINTS_"))
@@ -174,7 +174,7 @@ fn header_table_and_library_have_the_same_functions() {
 }
 
 #[test]
-fn the_library_embeds_no_mpi_and_finds_it_beside_itself() {
+fn the_library_links_mpi_dynamically_through_origin() {
     let dynamic = succeed(
         Command::new("readelf")
             .arg("-dW")
@@ -207,28 +207,32 @@ fn runs(program: &Path) {
 }
 
 #[test]
-fn qmpl_078_qmp_config_says_what_a_build_needs() {
+fn qmpl_078_qmp_config_prints_working_build_flags() {
     let folder = scratch("qmp-config");
     let file = source(&folder, "a.c", SMALL);
-    let ask = |words: &[&str]| succeed(Command::new(prefix().join("bin/qmp-config")).args(words));
-    assert_eq!(ask(&["--prefix"]).trim(), prefix().to_str().unwrap());
-    assert_eq!(ask(&["--exec-prefix", "--prefix=/opt/qmp"]), "/opt/qmp\n");
-    assert_eq!(ask(&["--version", "--comms"]), "2.5.4\nMPI\n");
-    assert!(ask(&["--cflags", "--prefix=/opt/qmp"]).contains("-I/opt/qmp/include"));
-    for word in ["--copts", "--ranlib", "--ar"] {
-        assert!(!ask(&[word]).trim().is_empty(), "{word}");
+    let config =
+        |options: &[&str]| succeed(Command::new(prefix().join("bin/qmp-config")).args(options));
+    assert_eq!(config(&["--prefix"]).trim(), prefix().to_str().unwrap());
+    assert_eq!(
+        config(&["--exec-prefix", "--prefix=/opt/qmp"]),
+        "/opt/qmp\n"
+    );
+    assert_eq!(config(&["--version", "--comms"]), "2.5.4\nMPI\n");
+    assert!(config(&["--cflags", "--prefix=/opt/qmp"]).contains("-I/opt/qmp/include"));
+    for option in ["--copts", "--ranlib", "--ar"] {
+        assert!(!config(&[option]).trim().is_empty(), "{option}");
     }
     let line = format!(
         "{} {} -o small a.c {} {}",
-        ask(&["--cc"]).trim(),
-        ask(&["--cflags"]).trim(),
-        ask(&["--ldflags"]).trim(),
-        ask(&["--libs"]).trim()
+        config(&["--cc"]).trim(),
+        config(&["--cflags"]).trim(),
+        config(&["--ldflags"]).trim(),
+        config(&["--libs"]).trim()
     );
     succeed(Command::new("sh").args(["-c", &line]).current_dir(&folder));
     runs(&folder.join("small"));
     // With a plain compiler, and with the wrapper.
-    let plain = line.replacen(ask(&["--cc"]).trim(), "gcc", 1);
+    let plain = line.replacen(config(&["--cc"]).trim(), "gcc", 1);
     succeed(Command::new("sh").args(["-c", &plain]).current_dir(&folder));
     runs(&folder.join("small"));
     let wrapped = folder.join("wrapped");
@@ -236,7 +240,7 @@ fn qmpl_078_qmp_config_says_what_a_build_needs() {
     succeed(
         wrapper
             .arg(&file)
-            .args(ask(&["--libs"]).split_whitespace())
+            .args(config(&["--libs"]).split_whitespace())
             .arg("-o")
             .arg(&wrapped),
     );
@@ -254,7 +258,7 @@ fn qmpl_078_qmp_config_says_what_a_build_needs() {
 }
 
 #[test]
-fn pkg_config_knows_it() {
+fn pkg_config_flags_build_a_program() {
     let folder = scratch("qmp-pc");
     source(&folder, "a.c", SMALL);
     let line = "gcc -o small a.c $(pkg-config --cflags --libs qmp)";

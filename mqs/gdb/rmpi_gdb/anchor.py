@@ -37,7 +37,7 @@ class Anchor:
         self.target = target
         magic, self.major, _minor, self.size = target.numbers(address, "8sHHI")
         if magic != MAGIC or self.major != MAJOR or self.size < 104:
-            raise Unreadable(f"rmpi_debug_anchor at {address:#x} is of version {self.major}; this script knows {MAJOR}")
+            raise Unreadable(f"rmpi_debug_anchor at {address:#x} is of version {self.major}; this script reads version {MAJOR}")
         (self.state, self.pid, self.world_rank, self.world_size, layout, rows, row_bytes, self.chunks, self.max_chunks,
          self.chunk_slots, self.slot_bytes, _, self.comms, self.first_rows,
          self.row_bytes) = target.numbers(address + 32, "IIIIQIIQIIIIQII")

@@ -76,10 +76,10 @@ def called(frame):
             place, = target.numbers(place, "Q")
         elif code[1] != 0xe8:
             return None
-        words = gdb.execute(f"info symbol {place:#x}", to_string=True)
+        symbol = gdb.execute(f"info symbol {place:#x}", to_string=True)
     except (gdb.error, Unreadable):
         return None
-    name = words.split()[0].split("@")[0].removeprefix("P")
+    name = symbol.split()[0].split("@")[0].removeprefix("P")
     return name if name.startswith(("MPI_", "QMP_")) else None
 
 
@@ -154,16 +154,16 @@ one."""
         super().__init__("mpi queues", gdb.COMMAND_STATUS, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, _from_tty):
-        words = argument.split()
-        if len(words) > 1 or words and words[0] != "all" and not words[0].isdecimal():
+        arguments = argument.split()
+        if len(arguments) > 1 or arguments and arguments[0] != "all" and not arguments[0].isdecimal():
             raise gdb.GdbError(f"mpi queues: `{argument.strip()}` is neither a rank nor `all`")
-        if not words:
+        if not arguments:
             inferior = gdb.selected_inferior()
             if inferior.pid == 0:
                 raise gdb.GdbError(NOTHING)
             show(inferior)
             return
-        wanted = None if words[0] == "all" else int(words[0])
+        wanted = None if arguments[0] == "all" else int(arguments[0])
         found = [(rank, inferior) for rank, inferior in ranked() if wanted in (None, rank)]
         if not found:
             here = ", ".join(str(rank) for rank, _ in ranked() if rank is not None) or "none"
@@ -247,17 +247,17 @@ def operation(it, kind):
         peer = "any rank"
     tag = "any tag" if it.tag_wild else f"tag {it.desired_tag}"
     line = f"{'to' if kind == dll.SENDS else 'from'} {peer}, {tag}, {it.desired_length} bytes"
-    words = [bytes(text.value).decode("utf-8", "replace") for text in it.extra_text]
-    words = [text for text in words if text] or [("pending", "matched", "complete")[min(max(it.status, 0), 2)]]
+    texts = [bytes(text.value).decode("utf-8", "replace") for text in it.extra_text]
+    texts = [text for text in texts if text] or [("pending", "matched", "complete")[min(max(it.status, 0), 2)]]
     # The wait's number, which is for programs, is dropped.
-    words = [text.split(", wait ")[0] if text.startswith("in ") else text for text in words]
-    if OTHERS in words[1:]:
+    texts = [text.split(", wait ")[0] if text.startswith("in ") else text for text in texts]
+    if OTHERS in texts[1:]:
         root = f" with root {it.desired_local_rank}" if it.desired_local_rank >= 0 else ""
-        return f"{words[0]}{root} ({'; '.join(words[1:])})"
+        return f"{texts[0]}{root} ({'; '.join(texts[1:])})"
     if kind == dll.OTHERS:
-        from_whom = f" from {peer}, {tag}" if MESSAGE in words[1:] else ""
-        return f"{words[0]}{from_whom} ({'; '.join(words[1:])})"
-    line += f" ({'; '.join(words)})"
+        source = f" from {peer}, {tag}" if MESSAGE in texts[1:] else ""
+        return f"{texts[0]}{source} ({'; '.join(texts[1:])})"
+    line += f" ({'; '.join(texts)})"
     if kind == dll.RECEIVES and it.status >= dll.MATCHED:
         line += f" <- rank {it.actual_local_rank}, tag {it.actual_tag}, {it.actual_length} bytes"
     return line

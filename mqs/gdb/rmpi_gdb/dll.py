@@ -61,7 +61,7 @@ class Host:
         self.target = None
         self.infos = {}
         self.types = []
-        self.words = c.create_string_buffer(b"this debugger has no error of this number")
+        self.unknown_error = c.create_string_buffer(b"this debugger has no error of this number")
         self.libc = c.CDLL(None)
         self.libc.malloc.restype, self.libc.malloc.argtypes = P, (c.c_size_t,)
         self.libc.free.restype, self.libc.free.argtypes = None, (P,)
@@ -99,7 +99,7 @@ class Host:
         gdb.write((text or b"").decode("utf-8", "replace"))
 
     def errorstring(self, _number):
-        return c.addressof(self.words)
+        return c.addressof(self.unknown_error)
 
     def put_info(self, of, info):
         self.infos[of] = info
@@ -185,7 +185,7 @@ class Dll:
             raise DllError(f"cannot load {path}, the MPI library's own for debuggers: {error}") from None
         version = self.function("mqs_version_compatibility")()
         if version != INTERFACE:
-            raise DllError(f"{path} speaks version {version} of the message queue interface, not {INTERFACE}")
+            raise DllError(f"{path} implements version {version} of the message queue interface, not {INTERFACE}")
         self.function("mqs_setup_basic_callbacks", (P,), None)(HOST.tables[0][0])
 
     def function(self, name, arguments=(), result=INT):
@@ -206,8 +206,8 @@ class Dll:
         """Raises the library's message for an error code."""
         if result == OK:
             return
-        words = self.function("mqs_dll_error_string", (INT,), STR)(result) or b"no words for it"
-        raise DllError(f"{what}: {words.decode('utf-8', 'replace')} (number {result})")
+        text = self.function("mqs_dll_error_string", (INT,), STR)(result) or b"no message"
+        raise DllError(f"{what}: {text.decode('utf-8', 'replace')} (number {result})")
 
     def inspect(self, target):
         """The rank, None if unknown, and the communicators with their pending operations."""
@@ -225,13 +225,13 @@ class Dll:
         """Sets up image and process, checks that they have queues, and updates the list of communicators."""
         for kind, of, table in (("image", THE_IMAGE, 1), ("process", THE_PROCESS, 2)):
             setup = self.function(f"mqs_setup_{kind}", (P, P))
-            self.check(setup(of, host.tables[table][0]), f"the {kind} cannot be looked at")
+            self.check(setup(of, host.tables[table][0]), f"the {kind} cannot be read")
             message = c.c_char_p()
             has = self.function(f"mqs_{kind}_has_queues", (P, c.POINTER(c.c_char_p)))
             result = has(of, c.byref(message))
-            words = (message.value or b"").decode("utf-8", "replace")
-            if result != OK and words:
-                raise DllError(words.replace("%s", "the program").replace("%%", "%"))
+            text = (message.value or b"").decode("utf-8", "replace")
+            if result != OK and text:
+                raise DllError(text.replace("%s", "the program").replace("%%", "%"))
             self.check(result, f"the {kind} has no message queues")
         self.check(self.function("mqs_update_communicator_list", (P,))(THE_PROCESS), "no list of communicators")
 

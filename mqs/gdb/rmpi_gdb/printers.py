@@ -89,11 +89,11 @@ class Handle:
     def to_string(self):
         """The handle's object as text."""
         try:
-            return self.words()
+            return self.describe()
         except (Unreadable, gdb.error) as error:
             return f"{self.bits:#x} <its memory cannot be read: {error}>"
 
-    def words(self):
+    def describe(self):
         """The same; raises if memory cannot be read."""
         noun = NOUNS[self.kind]
         name = NAMES.get((self.kind, self.bits))
@@ -145,8 +145,8 @@ class Comm(Handle):
 
 def place(row):
     """Rank and size of a communicator."""
-    words = f"rank {row['rank']} of {row['size']}"
-    return f"{words}; {row['remote_size']} in the remote group" if row["kind"] == 2 else words
+    parts = f"rank {row['rank']} of {row['size']}"
+    return f"{parts}; {row['remote_size']} in the remote group" if row["kind"] == 2 else parts
 
 
 class Group(Handle):
@@ -179,10 +179,10 @@ def spans(numbers):
             found[-1][1] = number
         else:
             found.append([number, number])
-    words = [f"{first}-{last}" if last > first else f"{first}" for first, last in found]
-    if len(words) > MOST_SPANS:
-        words[MOST_SPANS - 1:-1] = ["..."]
-    return ", ".join(words)
+    parts = [f"{first}-{last}" if last > first else f"{first}" for first, last in found]
+    if len(parts) > MOST_SPANS:
+        parts[MOST_SPANS - 1:-1] = ["..."]
+    return ", ".join(parts)
 
 
 class Datatype(Handle):
@@ -243,9 +243,9 @@ class Request(Handle):
         if slot["version"] % 2:
             return f"{self.bits:#x} <a request that is being changed>"
         kind = KIND_OF_SLOT.get(slot["kind"], "request")
-        words = [kind] + [word for flag, word in FLAGS if slot["flags"] & flag]
+        parts = [kind] + [name for flag, name in FLAGS if slot["flags"] & flag]
         if slot["kind"] in (1, 2):
-            words[0] += self.partner(it, slot)
+            parts[0] += self.partner(it, slot)
         state = STATES[slot["state"]] if slot["state"] < len(STATES) else "?"
         if slot["error"]:
             state = "failed; not collected yet"
@@ -253,7 +253,7 @@ class Request(Handle):
             state = "cancelled; not collected yet"
         elif slot["state"] == QUEUED and slot["flags"] & GATED:
             state = "waits for its receive"
-        return f"<{', '.join(words)}: {state}>"
+        return f"<{', '.join(parts)}: {state}>"
 
     def partner(self, it, slot):
         """Peer, tag, data and communicator of a message."""
@@ -278,13 +278,13 @@ class Status:
     def to_string(self):
         """Its fields as text; bytes only with rmpi, since MPI_internal differs between libraries."""
         source, tag, error = (int(self.value[name]) for name in ("MPI_SOURCE", "MPI_TAG", "MPI_ERROR"))
-        words = ["source " + constant(source, ANY_SOURCE_VALUE, PROC_NULL_VALUE), "tag " + constant(tag, ANY_TAG_VALUE),
+        parts = ["source " + constant(source, ANY_SOURCE_VALUE, PROC_NULL_VALUE), "tag " + constant(tag, ANY_TAG_VALUE),
                  "error " + ERRORS.get(error, str(error))]
         if memory() is not None:
             low, high, cancelled = (int(self.value["MPI_internal"][at]) & 0xffffffff for at in range(3))
-            words.append(count(high << 32 | low))
-            words += ["cancelled"] if cancelled else []
-        return ", ".join(words)
+            parts.append(count(high << 32 | low))
+            parts += ["cancelled"] if cancelled else []
+        return ", ".join(parts)
 
 
 def has_field(value, name):

@@ -20,10 +20,10 @@ Usage: mpi session RANK..."""
         super().__init__("mpi session", gdb.COMMAND_SUPPORT, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, _from_tty):
-        words = argument.split()
-        if not words or not all(word.isdecimal() for word in words):
+        arguments = argument.split()
+        if not arguments or not all(rank.isdecimal() for rank in arguments):
             raise gdb.GdbError(f"mpi session: ranks are expected, it was given `{argument.strip()}`")
-        RANKS.update(enumerate(map(int, words), 1))
+        RANKS.update(enumerate(map(int, arguments), 1))
         NoStart()
         for command in STARTS:
             # A failing hook prevents the command; hooks also apply to aliases (`r`).
@@ -63,10 +63,10 @@ Usage: mpi reach HOST PROCESS LINE"""
         super().__init__("mpi reach", gdb.COMMAND_SUPPORT, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, _from_tty):
-        words = argument.split(None, 2)
-        if len(words) != 3 or not words[1].isdecimal():
+        arguments = argument.split(None, 2)
+        if len(arguments) != 3 or not arguments[1].isdecimal():
             raise gdb.GdbError(f"mpi reach: HOST PROCESS LINE are expected, it was given `{argument.strip()}`")
-        host, process, line = words
+        host, process, line = arguments
         rank = RANKS.get(gdb.selected_inferior().num)
         # A failing connection breaks those that gdb already has, so the host is checked first.
         if host not in self.obstacles:
@@ -82,14 +82,14 @@ Usage: mpi reach HOST PROCESS LINE"""
 def find_obstacle(line):
     """Why gdbserver cannot be used on a host; None if it can."""
     try:
-        asked = subprocess.run(f"{line} 'command -v gdbserver'", shell=True, stdin=subprocess.DEVNULL, capture_output=True,
+        check = subprocess.run(f"{line} 'command -v gdbserver'", shell=True, stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, errors="replace", timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return "it does not answer"
-    if asked.returncode == 0:
+    if check.returncode == 0:
         return None
-    said = asked.stderr.strip()
-    return "there is no gdbserver, which gdb needs there; install it" + (f" ({said})" if said else "")
+    stderr = check.stderr.strip()
+    return "there is no gdbserver, which gdb needs there; install it" + (f" ({stderr})" if stderr else "")
 
 
 def register():

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a rank through the daemon that started it. If the system permits only ancestors to read a process
-//! (`kernel.yama.ptrace_scope` is 1), the daemon is permitted, and passes a read-only descriptor of the memory. It listens on
-//! an abstract socket for processes of the same user, and requires the job's key, which is in the environment of the ranks.
+//! Opens the memory of a rank through the daemon that started the rank. If the system permits only ancestors to read a
+//! process (`kernel.yama.ptrace_scope` is 1), the daemon is permitted, and passes a read-only descriptor of the memory.
+//! The daemon listens on an abstract socket for processes of the same user, and requires the job's key, which is in the
+//! environment of the ranks.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
@@ -17,16 +18,16 @@ use wireup::{BOOT_VARIABLE, Boot, ToDaemon, ToRank};
 /// Opens the memory of a rank that rmpi's launcher has started.
 ///
 /// # Errors
-/// When it was not started by rmpi's launcher, or the daemon refuses or does not reply.
+/// When the rank was not started by rmpi's launcher, or the daemon refuses or does not reply.
 pub fn memory(pid: u32) -> io::Result<File> {
     let boot = boot(pid)?;
     let rank = boot.rank;
     let (of, memory) = request_memory(&boot, rank)?;
-    // The descriptor must be of the requested process: any process may listen on that socket.
+    // The descriptor must be that of the requested process's memory, since any process may listen on that socket.
     let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
     if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
         return Err(io::Error::other(format!(
-            "process {pid} is not the rank {rank} that it says"
+            "process {pid} is not rank {rank}, which it claims to be"
         )));
     }
     Ok(memory.into())
@@ -37,7 +38,8 @@ pub(crate) fn is_of_rmpi(pid: u32) -> bool {
     boot(pid).is_ok()
 }
 
-/// Whether another rank of a rank's job has ended, as its daemon reports. A rank that was not started yet has not ended.
+/// Whether rank `rank` has ended, according to the daemon of process `pid`, which is a rank of the same job. A rank
+/// that was not started yet has not ended.
 #[must_use]
 pub fn has_ended(pid: u32, rank: u32) -> bool {
     let Ok(boot) = boot(pid) else { return false };
@@ -45,7 +47,7 @@ pub fn has_ended(pid: u32, rank: u32) -> bool {
     answer.is_err_and(|why| why == format!("rank {rank} has ended"))
 }
 
-/// Requests the memory of a rank of a job; returns its process and a descriptor.
+/// Requests the memory of a rank of a job; returns the rank's pid and a descriptor of its memory.
 fn request_memory(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -62,8 +64,8 @@ fn request_memory(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
     let address = SocketAddrUnix::new_abstract_name(boot.address.as_bytes())?;
     rustix::net::connect(&socket, &address)?;
     let job = boot.job;
-    let words = ToDaemon::AskMemory { rank, job }.encode();
-    rustix::net::send(&socket, &words, SendFlags::NOSIGNAL)?;
+    let request = ToDaemon::AskMemory { rank, job }.encode();
+    rustix::net::send(&socket, &request, SendFlags::NOSIGNAL)?;
     receive_memory(&socket)
 }
 
@@ -93,7 +95,7 @@ fn receive_memory(socket: &OwnedFd) -> io::Result<(u32, OwnedFd)> {
     match (ToRank::decode(&bytes[..got.bytes]), file) {
         (Ok(ToRank::Memory { pid }), Some(file)) => Ok((pid, file)),
         (Ok(ToRank::Refused { why }), _) => Err(io::Error::other(why)),
-        _ => Err(io::Error::other("the answer makes no sense")),
+        _ => Err(io::Error::other("the reply is malformed")),
     }
 }
 

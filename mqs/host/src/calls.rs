@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls in which the threads of a rank wait, derived from the library's lists of operations and calls.
+//! Derives the calls in which the threads of a rank wait, from the debugger library's lists of operations and calls.
 
 use crate::report::RankReport;
 
 /// A blocking call of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankCall {
-    /// The function, as `MPI_Recv`.
+    /// Name of the function, such as `MPI_Recv`.
     pub function: String,
-    /// The thread; `None` for the main thread.
+    /// Id of the thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// No other thread of the rank can be in MPI at the same time.
+    /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// It also waits for something that the library does not list.
+    /// Whether the call also waits for something that the library does not list.
     pub more: bool,
-    /// The number of its requests that are complete and that are pending, if it has several and the library lists them.
+    /// How many of its requests are complete, and how many pending, if it has several and the library lists them.
     pub requests: Option<(u32, u32)>,
     /// Targets of the wait.
     pub targets: Vec<AwaitedTarget>,
 }
 
-/// A target of a wait: an index among the rank's communicators, and an index into a list of that communicator.
+/// Something that a call waits for: an index among the rank's communicators, and an index into a list of that
+/// communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwaitedTarget {
     /// A send.
     Send(usize, usize),
     /// A receive.
     Receive(usize, usize),
-    /// A message for a probe.
+    /// A message for a probe: an index into the communicator's calls.
     Probe(usize, usize),
     /// A blocking collective: an index into the communicator's calls.
     Collective(usize, usize),
-    /// A nonblocking collective.
+    /// A nonblocking collective: an index into the communicator's nonblocking collectives.
     Begun(usize, usize),
     /// A collective of which only the name, without `MPI_`, is known.
     Named(usize, String),
@@ -89,14 +90,14 @@ pub fn calls(rank: &RankReport) -> Vec<RankCall> {
 }
 
 impl RankCall {
-    /// For a call that needs all of several requests: the number of complete ones, and of all.
+    /// For a call that needs all of several requests: the number of complete requests, and of all.
     #[must_use]
     pub fn done(&self) -> Option<(u32, u32)> {
         let (done, pending) = self.requests.filter(|_| !self.is_any())?;
         Some((done, done.saturating_add(pending)))
     }
 
-    /// Whether one of the targets is enough.
+    /// Whether the call ends as soon as one of its targets is complete.
     #[must_use]
     pub fn is_any(&self) -> bool {
         ["MPI_Waitany", "MPI_Waitsome"].contains(&&*self.function)
@@ -140,8 +141,8 @@ fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     sends.collect()
 }
 
-/// The collective in progress, if there is exactly one. It is what a call with unlisted requests waits for: a library
-/// need not list the requests of collectives.
+/// The collective in progress, if there is exactly one. A call with unlisted requests is assumed to wait for it,
+/// because a library need not list the requests of collectives.
 fn only_collective(rank: &RankReport) -> Option<(usize, &str)> {
     let mut found = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {

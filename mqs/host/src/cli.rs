@@ -54,25 +54,25 @@ pub struct Options {
     pid: u32,
 }
 
-/// Runs the command with these arguments, its name first, and returns its exit code.
-pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = words.collect();
-    if let [_, option, daemon] = &words[..]
+/// Runs the command with these arguments, of which the first is its name, and returns its exit code.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.collect();
+    if let [_, option, daemon] = &arguments[..]
         && option == PART
         && let Some(daemon) = daemon.to_str().and_then(|text| text.parse().ok())
     {
         return write_part(daemon);
     }
-    let options = match Options::try_parse_from(words) {
+    let options = match Options::try_parse_from(arguments) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => {
             print(&error.to_string());
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            let words = error.to_string();
-            let words = words.strip_prefix("error: ").unwrap_or(&words);
-            eprintln!("rmpi-queues: {}", words.trim_end());
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            eprintln!("rmpi-queues: {}", text.trim_end());
             return ExitCode::from(2);
         }
     };
@@ -85,8 +85,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Option with which a node daemon calls this program, followed by the daemon's pid: write one snapshot of the ranks that it
-/// started, for the `rmpi-queues` of another host. Not for users.
+/// Option with which a node daemon calls this program, followed by the daemon's pid: writes one snapshot of the ranks
+/// that the daemon started, for the `rmpi-queues` process of another host. Not for users.
 const PART: &str = "--part";
 
 fn write_part(daemon: u32) -> ExitCode {
@@ -159,7 +159,7 @@ fn show(options: &Options) -> Result<(String, VerdictKind), String> {
         .map_err(|why| why.to_string())
 }
 
-/// Verdict, who waits for whom, queues.
+/// The output without `--json`: the verdict, which rank waits for which, and the queues.
 #[must_use]
 pub fn text(seen: &JobObservation, waits: &JobWaits, verdict: &JobVerdict, all: bool) -> String {
     let mut out = format!("{}\n", verdict.headline);
@@ -167,15 +167,15 @@ pub fn text(seen: &JobObservation, waits: &JobWaits, verdict: &JobVerdict, all: 
         let _ = writeln!(out, "  {cause}");
     }
     for it in &seen.unseen {
-        let (who, verb) = (ranks(&it.ranks), verb(&it.ranks, "was", "were"));
+        let (names, verb) = (ranks(&it.ranks), verb(&it.ranks, "was", "were"));
         let _ = writeln!(
             out,
-            "  {who} on host {} {verb} not looked at: {}",
+            "  {names} on host {} {verb} not looked at: {}",
             it.host, it.why
         );
     }
-    if let Some(words) = &seen.elsewhere {
-        let _ = writeln!(out, "  {words}");
+    if let Some(hint) = &seen.elsewhere {
+        let _ = writeln!(out, "  {hint}");
     }
     out.push_str("\nwho waits for whom\n");
     let lines = wording::lines(waits);

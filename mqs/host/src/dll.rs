@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The debugger library of an MPI, and the callbacks through which it reads a rank.
+//! Loads the debugger library of an MPI, and implements the callbacks through which the library reads a rank.
 //!
 //! # Safety
-//! The library's functions have the types of the interface (**L1**), which every debugger must assume. Its only `Opaque`
-//! pointers are to a `DllContext`, which outlives the library's use of it (**L2**); one thread at a time calls it for a process.
+//! The library's functions have the types of the interface (**L1**), which every debugger must assume. As images and
+//! processes, it gets only pointers to a `DllContext`, which outlives the library's use of the pointer (**L2**); one
+//! thread at a time calls the library for a process.
 #![allow(unsafe_code, reason = "the interface is C")]
 #![allow(
     clippy::missing_transmute_annotations,
@@ -38,7 +39,8 @@ type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int
 /// The functions of a library, which is never unloaded.
 #[derive(Debug)]
 pub struct Dll {
-    /// It is rmpi's: it may be called on several threads, each for a process of its own, and it lists blocking calls.
+    /// Whether the library is rmpi's. It then lists blocking calls, and may be called on several threads, each for a
+    /// process of its own.
     is_ours: bool,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
@@ -58,12 +60,13 @@ pub struct Dll {
     get_comm_coll_state: Option<CollState>,
 }
 
-/// The library's handle of a rank; image and process are one object here.
+/// A rank, for the library: its `Opaque` pointers to the rank's image and process both point here.
 struct DllContext<'a> {
     target: &'a RankProcess,
     image_info: *mut c_void,
     process_info: *mut c_void,
-    /// The types that it has looked up, by name; its handle of a type is the address of the `Box`'s content.
+    /// The types that the library has looked up, by name; `None` if there is no such type. Its handle of a type is the
+    /// address of the `Box`'s content.
     types: HashMap<Box<[u8]>, Option<Box<Type>>>,
 }
 
@@ -113,8 +116,8 @@ impl Dll {
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let Some(handle) = NonNull::new(handle) else {
             // SAFETY: the loader's message for this failure, or NULL.
-            let words = unsafe { libc::dlerror() };
-            return Err(refused(string_of(words)));
+            let text = unsafe { libc::dlerror() };
+            return Err(refused(string_of(text)));
         };
         let names = DllSymbols { handle, path };
         let compatibility: unsafe extern "C" fn() -> c_int =
@@ -124,7 +127,7 @@ impl Dll {
         if version != interface::INTERFACE_COMPATIBILITY {
             let ours = interface::INTERFACE_COMPATIBILITY;
             return Err(refused(format!(
-                "it speaks version {version} of the interface, not {ours}"
+                "it implements version {version} of the interface, not {ours}"
             )));
         }
         let setup: unsafe extern "C" fn(*const BasicCallbacks) =
@@ -167,7 +170,7 @@ impl Dll {
         })
     }
 
-    /// Whether several threads may call it at once, for different ranks.
+    /// Whether several threads may call the library at once, for different ranks.
     #[must_use]
     pub fn is_for_threads(&self) -> bool {
         self.is_ours
@@ -367,8 +370,8 @@ fn string_of(pointer: *const c_char) -> String {
         return "no reason was given".to_owned();
     }
     // SAFETY: not NULL; a string of the library's or the loader's.
-    let words = unsafe { CStr::from_ptr(pointer) };
-    words.to_string_lossy().into_owned()
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_string_lossy().into_owned()
 }
 
 fn context<'a>(it: *mut Opaque) -> &'a mut DllContext<'a> {
@@ -382,7 +385,7 @@ unsafe extern "C" fn allocate(bytes: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn release(place: *mut c_void) {
-    // SAFETY: from `allocate`, once: L1.
+    // SAFETY: from `allocate`, freed once: L1.
     unsafe { libc::free(place) };
 }
 
@@ -409,8 +412,8 @@ unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_type_sizes(_: *mut Opaque, sizes: *mut TypeSizes) {
-    // Writes only the five sizes that the interface defines: the structure of a library may end there. SAFETY: room for
-    // five.
+    // Writes only the five sizes that the interface defines: the structure of a library may end there.
+    // SAFETY: room for five.
     unsafe { sizes.cast::<[c_int; 5]>().write([2, 4, 8, 8, 8]) };
 }
 
@@ -420,7 +423,7 @@ unsafe extern "C" fn find_function(
     _: c_int,
     address: *mut Address,
 ) -> c_int {
-    // SAFETY: as for a symbol.
+    // SAFETY: the arguments are those of `find_symbol`.
     unsafe { find_symbol(it, name, address) }
 }
 
@@ -514,7 +517,7 @@ unsafe extern "C" fn target_to_host(
     let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
     // Constant lengths for the common cases: this is called for every number.
     match bytes {
-        // SAFETY: both have that many bytes (L1); they may overlap.
+        // SAFETY: `from` and `to` have that many bytes (L1); they may overlap.
         8 => unsafe { to.copy_from(from, 8) },
         // SAFETY: as above.
         4 => unsafe { to.copy_from(from, 4) },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wait-for graph as a picture (SVG): ranks in a circle, an arrow from each waiting rank to the ranks that it waits for.
+//! Draws the wait-for graph as a picture (SVG): ranks in a circle, an arrow from each waiting rank to the ranks that it
+//! waits for.
 
 use std::collections::BTreeSet;
 use std::f64::consts::TAU;
@@ -52,7 +53,7 @@ pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
 struct Arrow {
     from: i32,
     to: i32,
-    /// One of several candidates is enough.
+    /// Whether one of several candidates is enough.
     any: bool,
 }
 
@@ -121,7 +122,7 @@ impl GraphLayout {
         )
     }
 
-    /// Bent, so that two that wait for each other have an arrow each.
+    /// The drawing of an arrow. It is bent, so the arrows of two ranks that wait for each other do not coincide.
     fn arrow(&self, arrow: &Arrow, class: &str) -> SvgElement {
         let ((x1, y1), (x2, y2)) = (self.place(arrow.from), self.place(arrow.to));
         let dashed = if arrow.any { " any" } else { "" };
@@ -184,7 +185,7 @@ fn tip(id: &str, class: &str, size: u32) -> SvgElement {
 
 fn rules() -> Vec<Rule> {
     const ARROW: Colour = Colour::new("#8c959f", "#8c959f");
-    const GONE: Colour = Colour::new("#6e7781", "#6e7781");
+    const LEFT_COLOUR: Colour = Colour::new("#6e7781", "#6e7781");
     let mut rules = vec![
         Rule::stroke(".a", ARROW).with("fill:none;stroke-width:1.2"),
         Rule::stroke(".a.c", SERIES[7]).with("stroke-width:2.4"),
@@ -194,9 +195,9 @@ fn rules() -> Vec<Rule> {
     ];
     for (class, colour) in STATES
         .into_iter()
-        .zip([SERIES[7], SERIES[0], SERIES[2], GONE])
+        .zip([SERIES[7], SERIES[0], SERIES[2], LEFT_COLOUR])
     {
-        // White text must be readable on them, whatever the background.
+        // White text must be readable on these colours, whatever the background.
         rules.push(Rule::fill(format!(".{class} circle"), colour.fixed()));
         rules.push(Rule::fill(format!(".{class} text"), PAPER.fixed()).with("font-weight:600"));
     }
@@ -218,7 +219,7 @@ fn legend(canvas: &mut Canvas, plan: &GraphLayout) {
         canvas.text("faint", (x + 12.0, y + 4.0), TextAnchor::Start, text);
         x += 34.0 + text_width(text, 12.0);
     }
-    let arrows = "an arrow leads to who is waited for; broken, or a broken ring: any of several";
+    let arrows = "an arrow points to the awaited rank; dashed, or a dashed ring: any of several";
     canvas.text("faint", (20.0, y + 18.0), TextAnchor::Start, arrows);
 }
 
@@ -239,7 +240,7 @@ fn tooltip(rank: i32, state: &RankState) -> String {
 
 /// The classes of ranks by their state.
 const STATES: [&str; 4] = ["stuck", "waits", "out", "gone"];
-/// Candidates of one wait that get an arrow each, at most.
+/// Maximum number of candidates of one wait that get an arrow each.
 const MANY: usize = 8;
 /// Maximum number of arrows in a picture.
 const MOST_ARROWS: usize = 4096;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A snapshot of the ranks of one host, for the `rmpi-queues` of another host, which combines those of all hosts. It is sent
-//! as JSON, through the launcher.
+//! Takes a snapshot of the ranks of one host. The launcher transfers it as JSON to the `rmpi-queues` process on another
+//! host, which combines the snapshots of all hosts.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub(crate) struct RankSeen {
     pub(crate) rank: RankReport,
     pub(crate) before: Threads,
     pub(crate) after: Threads,
-    /// Number of threads that are not the library's.
+    /// Number of threads, without those of rmpi's library.
     pub(crate) own: usize,
 }
 
@@ -33,12 +33,12 @@ impl HostReport {
     /// Takes a snapshot of the ranks that a node daemon of rmpi's launcher has started.
     ///
     /// # Errors
-    /// Those of [`inspect`](crate::inspect), except that there may be no rank.
+    /// Those of [`inspect`](crate::inspect), but a host without ranks is no error.
     pub fn take(daemon: u32) -> Result<Self, Error> {
         for _ in 1..TRIES {
             match Self::take_once(daemon) {
                 // One of the ranks has ended meanwhile.
-                Err(Error::Gone(gone)) if gone != daemon && job::is_alive(daemon) => {}
+                Err(Error::NoProcess(missing)) if missing != daemon && job::is_alive(daemon) => {}
                 taken => return taken,
             }
         }
@@ -81,20 +81,18 @@ impl HostReport {
     /// A message, when the bytes are no report of this version.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let read: Self = serde_json::from_slice(bytes).map_err(|why| {
-            format!(
-                "what its rmpi-queues says makes no sense here ({why}): installations are mixed"
-            )
+            format!("the report of its rmpi-queues is malformed ({why}): installations are mixed")
         })?;
         match read.version {
             VERSION => Ok(read),
             version => Err(format!(
-                "its rmpi-queues speaks version {version}, and this one {VERSION}: installations are mixed"
+                "its rmpi-queues has report version {version}, and this one {VERSION}: installations are mixed"
             )),
         }
     }
 }
 
-/// Attempts, if ranks end during a snapshot.
+/// Number of attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
 
 #[cfg(test)]
@@ -122,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_read_again() {
+    fn a_report_survives_serialization() {
         let read = HostReport::read(&report().bytes()).unwrap();
         assert_eq!(read.ranks[0].rank, report().ranks[0].rank);
         assert_eq!(read.ranks[0].after, report().ranks[0].after);
     }
 
     #[test]
-    fn anything_else_is_refused_in_words() {
+    fn malformed_reports_are_refused_with_a_reason() {
         for bytes in [&b""[..], b"{}", b"\xff", b"{\"version\":1,\"ranks\":[{}]}"] {
             let why = HostReport::read(bytes).unwrap_err();
             assert!(why.ends_with("installations are mixed"), "{why}");

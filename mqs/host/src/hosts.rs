@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a job over several hosts, through the front of rmpi's launcher: each daemon takes a snapshot of its own ranks
-//! ([`crate::host_report`]), and the front forwards the reports. Messages and socket: [`wireup::query`].
+//! Inspects the ranks of a job over several hosts, through the front of rmpi's launcher: each daemon takes a snapshot
+//! of its own ranks ([`crate::host_report`]), and the front forwards the reports. The messages and the socket are
+//! defined in [`wireup::query`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -37,7 +38,7 @@ pub struct Unseen {
     pub host: Arc<str>,
     /// The ranks that were started there.
     pub ranks: Vec<i32>,
-    /// Why.
+    /// Why they could not be inspected.
     pub why: String,
 }
 
@@ -51,8 +52,8 @@ pub(crate) struct JobSnapshot {
 }
 
 impl FrontConnection {
-    /// Finds the front: the process itself, a descendant of it, or the launcher of the rank that it is. `None` if the job is on
-    /// this machine alone.
+    /// Finds the front of a job: process `pid`, a descendant of it or, if it is a rank, an ancestor of it. `None` if
+    /// there is no front, as for a job on only this machine.
     ///
     /// # Errors
     /// When the front does not reply, or another process replies in its place.
@@ -61,7 +62,8 @@ impl FrontConnection {
             return Ok(Some(front));
         }
         let boot = ancestor::boot(pid).ok();
-        // A front may be started by `timeout` or `srun`. Jobs that ranks have started have other boot records.
+        // A front may be started by `timeout` or `srun`. Fronts of jobs that ranks have started have other boot
+        // records, and are skipped.
         for below in job::descendants(pid) {
             if ancestor::boot(below).ok() == boot
                 && let Some((front, _)) = Self::connect(below)?
@@ -82,7 +84,7 @@ impl FrontConnection {
         Ok(None)
     }
 
-    /// Connects to this process, if it is a front; also returns the key of its job.
+    /// Connects to process `pid`, if it is a front; also returns the key of its job.
     fn connect(pid: u32) -> Result<Option<(Self, u64)>, Error> {
         let failed = |why: std::io::Error| Error::no_answer(pid, &why);
         let place = SocketAddr::from_abstract_name(address(pid).as_bytes()).map_err(failed)?;
@@ -91,10 +93,10 @@ impl FrontConnection {
             Err(why) if why.kind() == ErrorKind::ConnectionRefused => return Ok(None),
             Err(why) => return Err(failed(why)),
         };
-        let who = rustix::net::sockopt::socket_peercred(&stream);
-        let who = who.map_err(|why| failed(why.into()))?.pid.as_raw_pid();
-        if who.cast_unsigned() != pid {
-            let why = format!("process {who} answers in its place");
+        let server = rustix::net::sockopt::socket_peercred(&stream);
+        let server = server.map_err(|why| failed(why.into()))?.pid.as_raw_pid();
+        if server.cast_unsigned() != pid {
+            let why = format!("process {server} answers in its place");
             return Err(Error::Front { pid, why });
         }
         stream
@@ -173,7 +175,7 @@ impl FrontConnection {
 }
 
 impl JobSnapshot {
-    /// Adds a node's report on its ranks; other ranks in it are ignored.
+    /// Adds a node's report on its ranks; ranks of other nodes in the report are ignored.
     fn add_report(&mut self, node: &HostRanks, ended: Vec<u32>, bytes: &[u8]) {
         let its = |rank: &i32| node.ranks.contains(rank);
         let read = match HostReport::read(bytes) {
@@ -204,7 +206,8 @@ fn numbers(ranks: Vec<u32>) -> impl Iterator<Item = i32> {
         .filter_map(|rank| i32::try_from(rank).ok())
 }
 
-/// The front replies within this time, whatever the hosts do, even if it first serves another `rmpi-queues`.
+/// The front replies within this time, whatever the hosts do, and even if it first serves another `rmpi-queues`
+/// process.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_speaks_of_its_own_ranks_alone() {
+    fn a_report_about_ranks_of_other_hosts_is_ignored() {
         let mut snapshot = JobSnapshot::default();
         let rank = |number: i32| {
             format!(
@@ -238,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_front_is_told_from_one() {
+    fn a_process_without_a_front_socket_is_no_front() {
         assert!(FrontConnection::find(std::process::id()).unwrap().is_none());
     }
 
     /// Another process has bound the socket name of a front.
     #[test]
-    fn nobody_else_answers_for_a_front() {
+    fn a_foreign_process_on_the_front_socket_is_refused() {
         let pid = 0x3fff_fff0;
         let place = SocketAddr::from_abstract_name(address(pid).as_bytes()).unwrap();
         let _taken = std::os::unix::net::UnixListener::bind_addr(&place).unwrap();

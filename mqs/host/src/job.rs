@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding the processes that are ranks: those below the given process, or those of the job that it belongs to.
+//! Finds the processes that are ranks: those below the given process, or those of the job that the given process
+//! belongs to.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -12,19 +13,21 @@ use crate::{Error, ancestor};
 /// The ranks of a job, and the process that started them.
 #[derive(Debug)]
 pub struct FoundJob {
-    /// The given process; if that is a rank of rmpi's, or a script around one, the daemon that started it.
+    /// The given process; if that is a rank of rmpi's, or a script around such a rank, the daemon that started that
+    /// rank.
     pub starter: u32,
     /// The ranks.
     pub ranks: Vec<RankProcess>,
-    /// All ranks were found: no other descendant of the starter can still become one (by `exec`, or as the next program of a script).
+    /// Whether all ranks were found: no other descendant of the starter can still become one (by `exec`, or as the next
+    /// program of a script).
     pub complete: bool,
 }
 
-/// The ranks that a pid stands for: those among its descendants. A rank of rmpi's launcher, and a script around it, stand for
-/// their job; any other rank stands for itself.
+/// The ranks that a pid stands for: those among its descendants. A rank of rmpi's launcher, and a script around such a
+/// rank, stand for their job; any other rank stands for itself.
 ///
 /// # Errors
-/// When it cannot be read, or there is no rank.
+/// When the process cannot be read, or there is no rank.
 pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
     let named = RankProcess::open(pid, files)?;
     let processes = ProcessTree::read();
@@ -42,7 +45,7 @@ pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
         && job_of(first.pid()) == Some(job)
     {
         let mut ranks = processes.ranks_below(daemon, files);
-        // Ranks may have started jobs of their own.
+        // Ranks may have started jobs of their own, whose ranks are left out.
         ranks.retain(|it| job_of(it.pid()) == Some(job));
         if ranks.iter().any(|it| it.pid() == first.pid()) {
             return Ok(FoundJob {
@@ -59,7 +62,8 @@ pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
     })
 }
 
-/// The ranks that a node daemon of rmpi's launcher has started, without those of jobs that these have started.
+/// The ranks that a node daemon of rmpi's launcher has started, without the ranks of jobs that these ranks have
+/// started.
 pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut SymbolFiles) -> FoundJob {
     let mut ranks = ProcessTree::read().ranks_below(daemon, files);
     let is_its = |pid| ancestor::boot(pid).is_ok_and(|boot| boot.daemon_pid == daemon);
@@ -96,7 +100,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Whether there is such a process, and it has not ended.
+/// Whether the process exists and has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     let state = stat
@@ -110,7 +114,8 @@ fn job_of(pid: u32) -> Option<u64> {
     ancestor::boot(pid).ok().map(|boot| boot.job)
 }
 
-/// Whether MPI is mapped in a process. (`MPIR_dll_name` is not enough: a launcher may have it too.)
+/// Whether an MPI library is mapped in a process. (The symbol `MPIR_dll_name` is not enough: a launcher may have it
+/// too.)
 fn is_rank(target: &RankProcess) -> bool {
     target.find(b"MPI_Init").is_some()
 }
@@ -155,8 +160,8 @@ impl ProcessTree {
         found
     }
 
-    /// Whether each descendant of `pid` is one of these ranks, or an ancestor or descendant of one. Any other may still be before
-    /// its `exec`; a missing rank is then not known to have ended.
+    /// Whether each descendant of `pid` is one of these ranks, or an ancestor or descendant of a rank. Any other
+    /// descendant may be a rank before its `exec`, so a missing rank has perhaps not ended.
     fn are_only_processes(&self, pid: u32, ranks: &[RankProcess]) -> bool {
         let ranks: HashSet<u32> = ranks.iter().map(RankProcess::pid).collect();
         let mut above = HashSet::new();
@@ -181,7 +186,7 @@ impl ProcessTree {
         true
     }
 
-    /// The daemon named in a process's boot record, if it is an ancestor, and the key of the job.
+    /// The daemon named in a process's boot record, if that is an ancestor of the process; and the key of the job.
     fn job_of(&self, pid: u32) -> Option<(u32, u64)> {
         let boot = ancestor::boot(pid).ok()?;
         let mut at = pid;
@@ -207,13 +212,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_is_found_behind_any_name() {
+    fn the_parent_pid_is_parsed_after_any_process_name() {
         assert_eq!(parent("12 (a) S 9) S 7 12 12 0"), Some(7));
         assert_eq!(parent(""), None);
     }
 
     #[test]
-    fn who_is_not_there_is_told_to_have_ended() {
+    fn a_missing_process_is_reported_as_ended() {
         let why = ranks(0x3fff_ffff, &mut SymbolFiles::default()).unwrap_err();
         assert_eq!(
             why.to_string(),
@@ -222,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_mpi_is_named_in_words() {
+    fn a_process_without_mpi_is_refused_with_its_pid() {
         let me = std::process::id();
         let why = ranks(me, &mut SymbolFiles::default())
             .unwrap_err()

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small debugger for message queues alone: it stops ranks, loads their MPI's debugger library (`MPIR_dll_name`), reads
-//! communicators and queues through it, and lets the ranks continue.
+//! A small debugger that only reads message queues: it stops ranks, loads their MPI's debugger library
+//! (`MPIR_dll_name`), reads communicators and queues through it, and lets the ranks continue.
 //!
-//! | module | what it is |
-//! |---|---|
-//! | [`job`] | finding the processes that are ranks |
-//! | [`hosts`], [`host_report`] | the ranks of a job over several hosts, and the report of each host on its own |
-//! | [`stop`] | stopping processes, and letting them continue |
-//! | [`target`] | a rank's process: its memory and mapped files |
-//! | [`ancestor`] | a rank's memory through rmpi's launcher, where the system permits only ancestors |
-//! | [`symbols`], [`types`] | symbols and debug information of files |
-//! | [`dll`] | the debugger library, and the callbacks through which it reads a rank |
-//! | [`report`] | communicators, queues and calls of a rank, as data |
-//! | [`standstill`] | two snapshots, and the calls that did not change between them |
-//! | [`calls`] | the calls that ranks wait in |
-//! | [`waits`] | what each rank waits for, and which ranks can complete it |
-//! | [`near_miss`] | messages and receives that nearly match |
-//! | [`verdict`] | whether the job can progress, and if not, why |
+//! | module                              | what it is |
+//! |-------------------------------------|-----|
+//! | [`job`]                             | finding the processes that are ranks |
+//! | [`hosts`], [`host_report`]          | the ranks of a job over several hosts, and the report of each host on its own |
+//! | [`stop`]                            | stopping processes, and letting them continue |
+//! | [`target`]                          | a rank's process: its memory and mapped files |
+//! | [`ancestor`]                        | a rank's memory through rmpi's launcher, if the system permits only ancestors to read it |
+//! | [`symbols`], [`types`]              | symbols and debug information of files |
+//! | [`dll`]                             | the debugger library, and the callbacks through which it reads a rank |
+//! | [`report`]                          | communicators, queues and calls of a rank, as data |
+//! | [`standstill`]                      | two snapshots, and the calls that did not change between them |
+//! | [`calls`]                           | the calls that ranks wait in |
+//! | [`waits`]                           | what each rank waits for, and which ranks can complete it |
+//! | [`near_miss`]                       | messages and receives that nearly match |
+//! | [`verdict`]                         | whether the job can progress, and if not, why |
 //! | [`wording`], [`listing`], [`graph`] | the result as text, as lists and as a picture |
-//! | [`cli`] | the command line |
+//! | [`cli`]                             | the command line |
 //!
 //! **Knows** the message queue interface (`mqs::interface`), `/proc`, and rmpi's launcher protocols for a rank's memory and
 //! for the ranks of other hosts.
@@ -66,8 +66,8 @@ use target::RankProcess;
 pub enum Error {
     /// There is no such process.
     #[error("there is no process {0} any more: the job has probably ended")]
-    Gone(u32),
-    /// The process belongs to another user, or another error.
+    NoProcess(u32),
+    /// The process cannot be read: it belongs to another user, or another error occurred.
     #[error("process {pid} cannot be read: {why}; is it yours?")]
     Unreadable {
         /// The process.
@@ -76,7 +76,7 @@ pub enum Error {
         #[source]
         why: std::io::Error,
     },
-    /// The system does not let its memory be read.
+    /// The system forbids reading the memory of the process.
     #[error("the system does not let process {pid} be read: {}", forbidden(*.scope))]
     Forbidden {
         /// The process.
@@ -109,7 +109,7 @@ pub enum Error {
     /// No host could inspect its ranks.
     #[error("no rank of {count} hosts could be looked at; host {host}: {why}")]
     Unseen {
-        /// How many hosts.
+        /// Number of hosts whose ranks could not be inspected.
         count: usize,
         /// One of them.
         host: String,
@@ -142,10 +142,10 @@ pub enum Error {
 impl Error {
     /// The error for a process that could not be read.
     pub(crate) fn unreadable(pid: u32, why: std::io::Error) -> Self {
-        let is_gone =
+        let has_ended =
             why.kind() == std::io::ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
-        match is_gone {
-            true => Self::Gone(pid),
+        match has_ended {
+            true => Self::NoProcess(pid),
             false => Self::Unreadable { pid, why },
         }
     }
@@ -173,14 +173,14 @@ pub struct InspectionSettings {
     pub library: Option<PathBuf>,
     /// Files with debug information of the ranks' MPI, for a library that needs types.
     pub debug_info: Vec<PathBuf>,
-    /// For tests: behaves as if the system permitted only ancestors to trace and read the ranks.
+    /// For tests: whether to behave as if the system permitted only ancestors to trace and read the ranks.
     pub as_unrelated: bool,
 }
 
 /// Stops all ranks of a job, reads their queues and lets them continue. `pid`: a rank, or a process that started ranks.
 ///
 /// # Errors
-/// When there is no rank, or one cannot be read.
+/// When there is no rank, or a rank cannot be read.
 pub fn inspect(pid: u32) -> Result<Vec<RankReport>, Error> {
     inspect_with(pid, &InspectionSettings::default())
 }
@@ -216,7 +216,7 @@ impl RunningJob {
     /// The ranks that a node daemon of rmpi's launcher has started; possibly none.
     ///
     /// # Errors
-    /// When there is no library for one.
+    /// When there is no library for one of the ranks.
     pub(crate) fn of_daemon(pid: u32, settings: &InspectionSettings) -> Result<Self, Error> {
         let mut files = SymbolFiles::default();
         let found = job::ranks_of_daemon(pid, &mut files);
@@ -251,13 +251,13 @@ impl RunningJob {
         Ok(job)
     }
 
-    /// The process that started them, or the only one.
+    /// The process that started the ranks; see [`job::FoundJob::starter`].
     #[must_use]
     pub fn starter(&self) -> u32 {
         self.pid
     }
 
-    /// Whether these are still all ranks, and no other process below the starter can become one.
+    /// Whether these are still all ranks, and no other process below the starter can become a rank.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let known: BTreeSet<u32> = self.targets.iter().map(|(it, _)| it.pid()).collect();
@@ -275,7 +275,7 @@ impl RunningJob {
     /// Takes a snapshot: stops all ranks, reads their queues, and lets them continue.
     ///
     /// # Errors
-    /// When one cannot be read any more.
+    /// When a rank cannot be read any more.
     pub fn inspect(&self) -> Result<Vec<RankReport>, Error> {
         let pid = self.pid;
         let blocked = BlockedSignals::begin().map_err(|why| Error::Unreadable { pid, why })?;
@@ -300,7 +300,7 @@ impl RunningJob {
             let read = library.read(target);
             read.map_err(|why| match job::is_alive(target.pid()) {
                 true => why,
-                false => Error::Gone(target.pid()),
+                false => Error::NoProcess(target.pid()),
             })
         };
         let together = self.libraries.values().all(Dll::is_for_threads);
@@ -343,7 +343,7 @@ fn forbidden(scope: Option<u32>) -> String {
             "kernel.yama.ptrace_scope is {scope}, so only a rank's ancestors may; run rmpi-queues as root, or set it to 0 \
              (sysctl kernel.yama.ptrace_scope=0)"
         ),
-        _ => "it is somebody else's, or a container forbids it; be the user who started the job, and with Docker or Podman \
+        _ => "it belongs to another user, or a container forbids it; be the user who started the job, and with Docker or Podman \
               give --cap-add SYS_PTRACE"
             .to_owned(),
     }
@@ -354,14 +354,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_to_do() {
-        let words = |scope| Error::Forbidden { pid: 7, scope }.to_string();
+    fn a_permission_error_states_the_remedy() {
+        let text = |scope| Error::Forbidden { pid: 7, scope }.to_string();
         assert_eq!(
-            words(Some(1)),
+            text(Some(1)),
             "the system does not let process 7 be read: kernel.yama.ptrace_scope is 1, so only a rank's ancestors may; run \
              rmpi-queues as root, or set it to 0 (sysctl kernel.yama.ptrace_scope=0)"
         );
-        assert!(words(None).contains("--cap-add SYS_PTRACE"));
-        assert_eq!(words(None), words(Some(0)));
+        assert!(text(None).contains("--cap-add SYS_PTRACE"));
+        assert_eq!(text(None), text(Some(0)));
     }
 }

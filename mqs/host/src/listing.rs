@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queues as text, by communicator; ranks with equal queues are listed together.
+//! Lists the queues as text, by communicator; ranks with equal queues are listed together.
 
 use std::fmt::Write as _;
 
 use crate::report::{CommReport, OperationReport, RankReport};
 use crate::wording::{self, bytes, ranks, tag};
 
-/// Lists the queues of all ranks. `all`: without limits.
+/// Lists the queues of all ranks. `all`: whether to list without limits.
 #[must_use]
 pub fn listing(found: &[RankReport], all: bool) -> String {
     let most = if all { usize::MAX } else { MOST };
@@ -24,7 +24,7 @@ pub fn listing(found: &[RankReport], all: bool) -> String {
         };
         let _ = writeln!(out, "\n{name}");
         for group in groups.iter().take(most) {
-            let _ = writeln!(out, "  {}", group.who(found));
+            let _ = writeln!(out, "  {}", group.describe_ranks(found));
             for line in &group.lines {
                 let _ = writeln!(out, "    {line}");
             }
@@ -76,7 +76,7 @@ struct EqualRanks {
 }
 
 impl EqualRanks {
-    fn who(&self, found: &[RankReport]) -> String {
+    fn describe_ranks(&self, found: &[RankReport]) -> String {
         let whose = ranks(&self.ranks);
         match self.ranks[..] {
             [only] => {
@@ -168,14 +168,14 @@ fn line(it: &OperationReport, towards: &str) -> String {
         _ => "any rank".to_owned(),
     };
     let mut line = format!("{towards} {peer}, {}, {}", tag(it.tag), bytes(it.bytes));
-    let words = it.words.iter().map(|words| match &it.call {
+    let texts = it.words.iter().map(|text| match &it.call {
         // The wait's number, which is for programs, is dropped.
-        Some(call) if words.starts_with("in ") => format!("in {call}"),
-        _ => words.clone(),
+        Some(call) if text.starts_with("in ") => format!("in {call}"),
+        _ => text.clone(),
     });
-    let words: Vec<String> = words.collect();
-    if !words.is_empty() {
-        let _ = write!(line, " ({})", words.join("; "));
+    let texts: Vec<String> = texts.collect();
+    if !texts.is_empty() {
+        let _ = write!(line, " ({})", texts.join("; "));
     }
     if let Some((rank, with, size)) = it.matched {
         let _ = write!(line, " <- rank {rank}, tag {with}, {}", bytes(size));
@@ -183,5 +183,5 @@ fn line(it: &OperationReport, towards: &str) -> String {
     line
 }
 
-/// Groups of a communicator, and operations of a queue, that are listed without `--all`.
+/// Maximum number of hosts, of groups of a communicator, and of operations of a queue, that are listed without `--all`.
 const MOST: usize = 8;

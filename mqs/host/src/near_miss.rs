@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Near misses of a wait: a message with another tag, a receive from another rank, a persistent receive that was not started.
+//! Finds near misses of a wait: a message with another tag, a receive from another rank, a persistent receive that was
+//! not started.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,18 +13,18 @@ use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 pub struct NearMiss {
     /// The difference.
     pub other: Difference,
-    /// Its rank: the sender of a message, or the receiver.
+    /// The rank that sent the message, posted the receive or called the collective.
     pub rank: i32,
-    /// Its peer; `None`: any.
+    /// Peer of the message or receive; `None`: any. For a collective: its root, if any, as a rank of the communicator.
     pub peer: Option<i32>,
-    /// Its tag; `None`: any.
+    /// Tag of the message or receive; `None`: any.
     pub tag: Option<i64>,
     /// Its data.
     #[serde(flatten)]
     pub data: MessageData,
-    /// Its communicator.
+    /// Name of its communicator; for a collective, the name of the collective.
     pub name: String,
-    /// Number of equal ones.
+    /// Number of equal near misses.
     pub count: usize,
 }
 
@@ -50,7 +51,7 @@ pub enum Difference {
 }
 
 impl NearMiss {
-    /// A near miss that is the collective `name` of a rank.
+    /// The near miss of a rank that calls the collective `name`.
     pub(crate) fn of(other: Difference, rank: i32, name: &str) -> Self {
         Self {
             other,
@@ -94,7 +95,7 @@ impl ReceivePattern {
     }
 }
 
-/// Unexpected messages of a rank that nearly match one of its receives.
+/// Unexpected messages of a rank that nearly match its receive or probe `it`.
 pub(crate) fn near_messages(
     rank: &RankReport,
     comm: &CommReport,
@@ -116,7 +117,8 @@ pub(crate) fn near_messages(
     found.sorted()
 }
 
-/// Receives of a rank that nearly match a message, and inactive persistent receives that match it.
+/// Pending receives of `receiver` that nearly match the send `it` of rank `me`, and its inactive persistent receives
+/// that match the send.
 pub(crate) fn near_receives(
     me: i32,
     receiver: &RankReport,
@@ -149,7 +151,8 @@ pub(crate) fn near_receives(
     found.sorted()
 }
 
-/// The only point in which two envelopes differ, if there is exactly one.
+/// The only point in which two envelopes differ, if there is exactly one. Each parameter: whether they match in that
+/// point.
 fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Difference> {
     match (comm, rank, tag) {
         (true, true, false) => Some(Difference::Tag),

@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::job::ancestors;
 
-/// For a job of rmpiexec.
+/// The hint for a job of rmpiexec.
 pub(crate) const BY_FRONT: &str = "the job has ranks on other hosts; to see them give the pid of its rmpiexec, on the host where that runs";
 
 /// Programs with which other launchers start the ranks of a host.
@@ -18,15 +18,16 @@ const STARTERS: [&str; 6] = [
     "orted",
 ];
 
-/// The hint for a job of another launcher. `named`: the pid that the user gave; `rank`: the pid of one of its ranks.
+/// The hint for a job of another launcher. `named`: the pid that the user gave; `rank`: the pid of one of the job's
+/// ranks.
 pub(crate) fn by_starter(named: u32, rank: u32) -> String {
     let above = ancestors(rank).into_iter();
     let above = above.filter_map(|pid| Some((pid, name(pid)?)));
-    words(named, &above.collect::<Vec<_>>())
+    hint(named, &above.collect::<Vec<_>>())
 }
 
-/// `above`: the ancestors of the rank, nearest first.
-fn words(named: u32, above: &[(u32, String)]) -> String {
+/// The text of the hint. `above`: the pids and names of the rank's ancestors, nearest first.
+fn hint(named: u32, above: &[(u32, String)]) -> String {
     const HERE: &str =
         "no rmpiexec has started these ranks: those of this host alone can be looked at";
     let starter = above
@@ -51,18 +52,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_names_one_rank_of_another_launcher_hears_what_to_name_for_all_of_its_host() {
+    fn a_rank_of_another_launcher_error_names_the_host_daemon_pid() {
         let above = [(50, "sh"), (40, "slurmstepd"), (1, "slurmd")];
         let above = above.map(|(pid, name)| (pid, name.to_owned()));
         let here = "those of this host alone can be looked at";
-        let rank = words(60, &above);
+        let rank = hint(60, &above);
         assert!(
             rank.ends_with(&format!("{here}, all of them by the pid 40 (slurmstepd)")),
             "{rank}"
         );
         for named in [40, 1] {
-            assert!(words(named, &above).ends_with(here), "{named}");
+            assert!(hint(named, &above).ends_with(here), "{named}");
         }
-        assert!(words(60, &above[..1]).ends_with(here));
+        assert!(hint(60, &above[..1]).ends_with(here));
     }
 }

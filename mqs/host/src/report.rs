@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Communicators, queues and calls of a rank, as the library reports them.
+//! Communicators, queues and calls of a rank, as the debugger library reports them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub struct RankReport {
     /// The host, in a job over several hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Arc<str>>,
-    /// The process, on that host.
+    /// The pid of the process, on that host.
     pub pid: u32,
-    /// The library lists blocking calls; with other libraries, waiting cannot be distinguished from computing.
+    /// Whether the library lists blocking calls; if not, waiting cannot be distinguished from computing.
     #[serde(rename = "tells_calls")]
     pub reports_calls: bool,
-    /// Its communicators; none while MPI is not initialized.
+    /// Its communicators; none before MPI is initialized, or after it is finalized.
     pub communicators: Vec<CommReport>,
 }
 
@@ -41,11 +41,11 @@ pub struct CommReport {
     pub receives: Vec<OperationReport>,
     /// Messages that arrived before their receives.
     pub unexpected: Vec<OperationReport>,
-    /// Blocking calls that no send or receive refers to, if the library lists them.
+    /// Blocking calls that wait for something other than listed requests, if the library lists these calls.
     pub calls: Vec<CallReport>,
-    /// Nonblocking collectives in progress, if the library lists them.
+    /// Nonblocking collectives in progress, if the library lists these.
     pub begun: Vec<NonblockingCollective>,
-    /// Persistent receives that are not started, if the library lists them.
+    /// Persistent receives that are not started, if the library lists these.
     pub inactive: Vec<OperationReport>,
     /// Counts of collective calls, if the library has them.
     pub collectives: Vec<Collective>,
@@ -56,7 +56,7 @@ pub struct CommReport {
 pub struct OperationReport {
     /// Rank of the peer in the communicator; `None`: any.
     pub peer: Option<i64>,
-    /// The same in `MPI_COMM_WORLD`.
+    /// Rank of the peer in `MPI_COMM_WORLD`; `None`: any.
     pub world_peer: Option<i64>,
     /// Tag; `None`: any.
     pub tag: Option<i64>,
@@ -76,15 +76,15 @@ pub struct OperationReport {
     pub words: Arc<[String]>,
     /// The function in which a thread waits for it, if any.
     pub call: Option<Arc<str>>,
-    /// The thread; `None` for the main thread.
+    /// Id of the thread; `None` for the main thread.
     pub thread: Option<u32>,
     /// Number of the wait, if the library counts them.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI at the same time.
+    /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// The number of that call's requests that are complete and that are pending, if it has several.
+    /// How many requests of that call are complete, and how many pending, if it has several.
     pub requests: Option<(u32, u32)>,
-    /// That call waits in a collective whose data are being transferred.
+    /// Whether that call waits in a collective whose data are being transferred.
     pub moving: bool,
 }
 
@@ -129,18 +129,18 @@ pub struct MessageData {
     pub datatype: Option<Arc<str>>,
 }
 
-/// A blocking call that no send or receive refers to: a probe, a collective, `MPI_Finalize`.
+/// A blocking call that waits for something other than listed requests: a probe, a collective, `MPI_Finalize`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallReport {
     /// The function.
     pub function: String,
-    /// The library's text for what it waits for.
+    /// The library's text for what the call waits for.
     pub waits: String,
-    /// The thread; `None` for the main thread.
+    /// Id of the thread; `None` for the main thread.
     pub thread: Option<u32>,
     /// Number of the wait, if the library counts them.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI at the same time.
+    /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
     /// Of a probe: the source in the communicator; `None`: any. Of a collective: its root, if it has one.
     pub peer: Option<i64>,
@@ -148,16 +148,16 @@ pub struct CallReport {
     pub tag: Option<i64>,
     /// Of a collective: the size that must be equal on all ranks, if there is one and it is known.
     pub bytes: Option<i64>,
-    /// Of a collective: its data are being transferred.
+    /// For a collective: whether its data are being transferred.
     pub moving: bool,
-    /// The number of its requests that are complete and that are pending, if it has several.
+    /// How many of its requests are complete, and how many pending, if it has several.
     pub requests: Option<(u32, u32)>,
 }
 
 /// A nonblocking collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NonblockingCollective {
-    /// Its name, as `Bcast`.
+    /// Its name, such as `Bcast`.
     pub name: String,
     /// Its root, as a rank of the communicator, if it has one.
     pub root: Option<i64>,
@@ -167,15 +167,15 @@ pub struct NonblockingCollective {
     pub bytes: Option<i64>,
     /// The function in which a thread waits for it, if any.
     pub call: Option<String>,
-    /// The thread; `None` for the main thread.
+    /// Id of the thread; `None` for the main thread.
     pub thread: Option<u32>,
-    /// Number of the wait.
+    /// Number of the wait, if a thread waits for it.
     pub wait: Option<u32>,
-    /// No other thread of the rank can be in MPI at the same time.
+    /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// Its data are being transferred.
+    /// Whether its data are being transferred.
     pub moving: bool,
-    /// The number of that call's requests that are complete and that are pending, if it has several.
+    /// How many requests of that call are complete, and how many pending, if it has several.
     pub requests: Option<(u32, u32)>,
 }
 
@@ -239,7 +239,7 @@ impl OperationReport {
         class: i32,
         reader: &mut OperationTextReader,
     ) -> Self {
-        // Some libraries read -1 as unsigned.
+        // Some libraries return -1 as an unsigned 32-bit number.
         let any = |rank: i64| (rank != -1 && rank != i64::from(u32::MAX)).then_some(rank);
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
@@ -288,9 +288,9 @@ impl OperationText {
         let lines = lines.iter().map(|line| text(line));
         let words: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
         let line = words.iter().find_map(|line| line.strip_prefix("in "));
-        let number = |word: &str| {
+        let number = |prefix: &str| {
             let mut parts = line.into_iter().flat_map(|line| line.split(", "));
-            parts.find_map(|part| part.strip_prefix(word)?.parse().ok())
+            parts.find_map(|part| part.strip_prefix(prefix)?.parse().ok())
         };
         let call = line.and_then(|line| line.split(", ").next());
         let (items, datatype) = words.iter().find_map(|line| data(line)).unzip();
@@ -328,14 +328,14 @@ impl OperationTextReader {
 /// `extra_text` of [`interface::PendingOperation`].
 type Lines = [[u8; 64]; 5];
 
-/// `requests: 3 done, 2 pending`.
+/// Parses a line like `requests: 3 done, 2 pending`.
 fn requests(line: &str) -> Option<(u32, u32)> {
     let (done, pending) = line.strip_prefix("requests: ")?.split_once(" done, ")?;
     let pending = pending.strip_suffix(" pending")?;
     Some((done.parse().ok()?, pending.parse().ok()?))
 }
 
-/// `10 of MPI_DOUBLE`, or `of face` if the number is unknown.
+/// Parses a line like `10 of MPI_DOUBLE`, or `of face` if the number is unknown.
 fn data(line: &str) -> Option<(Option<u64>, &str)> {
     if let Some(datatype) = line.strip_prefix("of ") {
         return Some((None, datatype));
@@ -351,7 +351,7 @@ pub(crate) fn text(field: &[u8]) -> String {
 }
 
 impl CommReport {
-    /// Its name, or its id.
+    /// Its name, or a text with its id if it has no name.
     #[must_use]
     pub fn label(&self) -> String {
         match self.name.as_str() {

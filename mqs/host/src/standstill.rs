@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two snapshots of a job. A rank counts as waiting only if it was in the same call in both, and had time in between to
-//! process messages that were in flight.
+//! Takes two snapshots of a job. A rank counts as waiting only if it was in the same call in both snapshots, and had
+//! time between them to process messages that were in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ use crate::{Error, InspectionSettings, RunningJob, ancestor, other_hosts};
 pub struct JobObservation {
     /// The ranks of the second snapshot.
     pub ranks: Vec<RankReport>,
-    /// For waiting ranks that may nevertheless progress: why.
+    /// By rank: why a waiting rank may nevertheless progress.
     pub doubts: BTreeMap<i32, Doubt>,
-    /// Whether all ranks were seen.
+    /// How much of the job was inspected.
     pub coverage: JobCoverage,
     /// Hosts whose ranks could not be inspected.
     pub unseen: Vec<Unseen>,
@@ -49,7 +49,7 @@ pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObserv
     for _ in 1..TRIES {
         match observe_once(pid, settings) {
             // A rank has ended meanwhile: start again, without it.
-            Err(Error::Gone(gone)) if gone != pid && is_alive(pid) => {}
+            Err(Error::NoProcess(missing)) if missing != pid && is_alive(pid) => {}
             seen => return seen,
         }
     }
@@ -58,7 +58,7 @@ pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObserv
 
 fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
     let job = RunningJob::find(pid, settings)?;
-    // The front and its ranks may have been started since the check above.
+    // The front and its ranks may have been started since `observe_with` looked for a front.
     if let Some(mut front) = FrontConnection::find(pid)? {
         return observe_hosts(&mut front);
     }
@@ -93,8 +93,8 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
     })
 }
 
-/// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins, so that there is an instant at
-/// which every rank was in the call that both snapshots show.
+/// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins. So there is an instant
+/// at which every rank was in the call that both snapshots show.
 fn observe_hosts(front: &mut FrontConnection) -> Result<JobObservation, Error> {
     let first = front.inspect()?;
     if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
@@ -171,7 +171,8 @@ fn identified(rank: &RankReport) -> (Place, BTreeSet<String>) {
     (place(rank), identity(rank))
 }
 
-/// Why a waiting rank may progress, if it may. `was`: the calls of the first snapshot, if it has the rank.
+/// Why a waiting rank may progress; `None` if it does not wait, or certainly waits. `was`: the rank's calls in the
+/// first snapshot; `None` if the rank was not in it.
 fn doubt(
     rank: &RankReport,
     was: Option<&BTreeSet<String>>,
@@ -192,7 +193,8 @@ fn doubt(
     Some((number, doubt))
 }
 
-/// Waits until the ranks have run their progress loops since they were continued; returns those that have not, on timeout.
+/// Waits until the ranks have run their progress loops since they were continued. Returns the pids of ranks that have
+/// not done so within the timeout.
 fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
     let since = Instant::now();
     loop {
@@ -208,7 +210,8 @@ fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
     }
 }
 
-/// Whether each waiting thread has run and sleeps again, or has polled for a while.
+/// Whether each waiting thread of a rank, since the state `before`, has run and sleeps again, or has used [`POLL_TIME`]
+/// of CPU time.
 fn has_settled(rank: &RankReport, before: &Threads, now: &Threads) -> bool {
     calls(rank).iter().all(|call| {
         let thread = call.thread.unwrap_or(rank.pid);
@@ -237,7 +240,7 @@ pub(crate) fn threads(pid: u32) -> Threads {
     found.collect()
 }
 
-/// Number of threads that are not the library's.
+/// Number of threads of a process, without those of rmpi's library.
 pub(crate) fn own_threads(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
@@ -254,7 +257,7 @@ fn is_moving(rank: &RankReport) -> bool {
     })
 }
 
-/// Identifies the waits of a rank: equal in two snapshots only if the rank is still in the same calls.
+/// Identifies the waits of a rank: the result is equal for two snapshots only if the rank is still in the same waits.
 fn identity(rank: &RankReport) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for comm in &rank.communicators {
@@ -276,7 +279,7 @@ fn identity(rank: &RankReport) -> BTreeSet<String> {
     marks
 }
 
-/// Ranks in communicators of others that were not seen.
+/// Ranks that were not seen, but belong to a communicator of a rank that was.
 fn missing(ranks: &[RankReport]) -> BTreeSet<i32> {
     let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
     let groups = ranks.iter().flat_map(|it| &it.communicators);
@@ -301,7 +304,8 @@ fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
 /// Whether all ranks that were not seen have ended.
 fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
-    // A missing rank may not have been started yet, or be a script between two programs: rmpi's daemon has the record.
+    // Perhaps a missing rank has not been started yet, or is a script between two programs: rmpi's daemon records which
+    // ranks have ended.
     let ended = |pid: u32| {
         let mut missing = missing.iter().filter_map(|it| u32::try_from(*it).ok());
         missing.all(|rank| ancestor::has_ended(pid, rank))
@@ -314,8 +318,9 @@ fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
     JobCoverage { complete }
 }
 
-/// For another MPI: whether all ranks of the job were started on this host by the given process, and no other process below it
-/// can become one. A script around one rank has that rank's variables, and is not the starter.
+/// For another MPI: whether all ranks of the job were started on this host by the given process, and no other process
+/// below it can become a rank. A process that has a rank's environment variables is a script around that rank, and not
+/// the starter.
 fn are_all_ranks_of_launcher(job: &RunningJob, ranks: &[RankReport]) -> bool {
     let starter = job.starter();
     let mut all = ranks.iter();
@@ -340,11 +345,11 @@ const SIZE_VARIABLES: [(&str, &str); 3] = [
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 ];
 
-/// Attempts, if ranks end during a snapshot.
+/// Number of attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
 /// Time between two snapshots.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same over a network, which may retransmit lost messages.
+/// Time between two snapshots of several hosts, whose network may have to retransmit lost messages.
 const PAUSE_OF_HOSTS: Duration = Duration::from_secs(1);
 /// Time in which all ranks should have run, even if CPUs are oversubscribed.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);

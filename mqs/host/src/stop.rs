@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stopping processes for a moment.
+//! Stops processes for a moment, and lets them continue.
 //!
-//! Each process is stopped by `ptrace` if the system permits it: it then continues whenever this process ends, even if killed.
-//! Otherwise, or if a debugger traces it already, it is sent SIGSTOP, and SIGCONT at the end.
+//! Each process is stopped by `ptrace` if the system permits it: it then continues as soon as `rmpi-queues` ends, even
+//! if that is killed. Otherwise, or if a debugger traces the process already, it is sent SIGSTOP, and SIGCONT at the
+//! end.
 //!
 //! # Safety
 //! Two system calls, whose arguments are numbers and one pointer to a number.
@@ -21,7 +22,8 @@ use nix::unistd::Pid;
 
 use crate::Error;
 
-/// Blocks, until dropped, signals that would end or stop this process: ranks that got SIGSTOP would stay stopped.
+/// Blocks, until dropped, signals that would end or stop this process: if it ended, ranks that were sent SIGSTOP would
+/// stay stopped.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: SigSet,
@@ -31,7 +33,7 @@ impl BlockedSignals {
     /// Blocks the signals for this thread.
     ///
     /// # Errors
-    /// The system's; in practice none.
+    /// An error of the system; in practice there is none.
     pub fn begin() -> std::io::Result<Self> {
         let mut waiting = SigSet::empty();
         for signal in [
@@ -65,12 +67,12 @@ impl HaltedProcesses {
     /// Stops processes with all their threads: requests all stops before it waits for any.
     ///
     /// # Errors
-    /// When one cannot be stopped, or does not stop in time; then all continue.
+    /// When a process cannot be stopped, or does not stop in time; then all processes continue.
     pub fn stop(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
         Self::stop_each(pids, HaltedProcess::request_stop)
     }
 
-    /// The same without `ptrace`.
+    /// Stops processes like [`stop`](Self::stop), but only by SIGSTOP.
     ///
     /// # Errors
     /// Those of [`stop`](Self::stop).
@@ -115,7 +117,7 @@ struct HaltedProcess {
 /// How a process was stopped.
 #[derive(Debug)]
 enum HaltMethod {
-    /// It was stopped before, and stays stopped.
+    /// It was already stopped, and stays stopped.
     Before,
     /// Its threads are traced, by this thread.
     Traced(Trace),
@@ -133,7 +135,7 @@ struct Trace {
 #[derive(Debug)]
 struct Thread {
     id: i32,
-    /// Once it is stopped: the signal to deliver when it continues; 0 for none.
+    /// `Some` once the thread is stopped: the signal to deliver when it continues, or 0 for none.
     pending_signal: Option<i32>,
 }
 
@@ -194,7 +196,7 @@ impl Drop for HaltedProcess {
 }
 
 impl Trace {
-    /// Seizes and interrupts every thread that is not traced yet; returns whether there was one.
+    /// Seizes and interrupts every thread that is not traced yet; returns whether there was such a thread.
     fn seize_new_threads(&mut self, pid: u32) -> std::io::Result<bool> {
         let mut any = false;
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -246,7 +248,7 @@ impl Thread {
         // SAFETY: room for the status.
         let answer = unsafe { libc::waitpid(self.id, &raw mut status, flags) };
         if answer == self.id && libc::WIFSTOPPED(status) {
-            // The upper bits are the ptrace event. A stop without one is the delivery of a signal.
+            // The upper bits are the ptrace event. A stop without an event is the delivery of a signal.
             let is_its_own = status >> 16 == 0;
             self.pending_signal = Some(if is_its_own {
                 libc::WSTOPSIG(status)
@@ -296,7 +298,7 @@ fn pause(until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A process that does not stop in this time is in uninterruptible sleep, as on a hung file system.
+/// A process that does not stop in this time is in uninterruptible sleep, for example on a hung file system.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_wait_while_ranks_stand_still_and_no_longer() {
+    fn sigint_is_blocked_only_while_ranks_are_stopped() {
         let is_held = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGINT);
         let guard = BlockedSignals::begin().unwrap();
         assert!(is_held());
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_stands_still_and_goes_on() {
+    fn a_stopped_process_resumes_on_drop() {
         let child = Child::start();
         let stopped = HaltedProcesses::stop([child.0.id()]).unwrap();
         assert!(matches!(child.state(), 't' | 'T'));
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_may_be_traced_a_signal_does_it() {
+    fn without_ptrace_a_process_is_stopped_by_sigstop() {
         let child = Child::start();
         let mut signalled = HaltedProcess::signal(child.0.id()).unwrap();
         signalled.wait(Instant::now() + STOP_TIMEOUT).unwrap();
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_has_stopped_stays_so() {
+    fn a_process_stopped_by_the_user_stays_stopped() {
         let child = Child::start();
         let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
         kill(pid, Signal::SIGSTOP).unwrap();
@@ -377,15 +379,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_there_is_said_and_the_others_go_on() {
+    fn a_missing_pid_is_an_error_and_other_processes_resume() {
         let child = Child::start();
         let error = HaltedProcesses::stop([child.0.id(), 0x3fff_ffff]).unwrap_err();
-        assert!(matches!(error, Error::Gone(0x3fff_ffff)), "{error}");
+        assert!(matches!(error, Error::NoProcess(0x3fff_ffff)), "{error}");
         assert!(child.comes_to('R'));
     }
 
     #[test]
-    fn a_signal_that_comes_meanwhile_arrives_afterwards() {
+    fn a_signal_during_a_stop_is_delivered_on_resume() {
         let mut child = Child::start();
         let stopped = HaltedProcesses::stop([child.0.id()]).unwrap();
         let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
@@ -395,9 +397,10 @@ mod tests {
         assert_eq!(child.0.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 
-    /// The other half of the next test, in a process of its own.
+    /// Not a test by itself: the next test runs it in another process, which then stops the process with the pid in
+    /// `HELD`.
     #[test]
-    fn holds_the_process_that_a_variable_names() {
+    fn helper_stops_the_process_in_the_variable() {
         let Ok(pid) = std::env::var(HELD) else {
             return;
         };
@@ -406,12 +409,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_leaves_nothing_behind_that_it_traced() {
+    fn killing_the_tracer_resumes_the_traced_process() {
         let child = Child::start();
         let mut other = std::process::Command::new(std::env::current_exe().unwrap());
         other.args([
             "--exact",
-            "stop::tests::holds_the_process_that_a_variable_names",
+            "stop::tests::helper_stops_the_process_in_the_variable",
         ]);
         let other = other.env(HELD, child.0.id().to_string()).spawn();
         let other = Child(other.unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Symbols and types of object files. Each file is read once, for all ranks of a host.
+//! Reads symbols and types of object files. Each file is read once, for all ranks of a host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,14 +18,14 @@ pub struct SymbolFiles(HashMap<PathBuf, Arc<Symbols>>);
 #[derive(Debug, Default)]
 pub struct Symbols {
     path: PathBuf,
-    /// Addresses are relative to the start of the mapping.
+    /// Whether addresses are relative to the start of the mapping.
     relative: bool,
     by_name: HashMap<Box<[u8]>, u64>,
     debug_info: OnceLock<Option<DebugInfo>>,
 }
 
 impl SymbolFiles {
-    /// A file's symbols; none if it is unreadable or not an object file.
+    /// A file's symbols; no symbols if the file is unreadable or not an object file.
     pub fn symbols(&mut self, path: &Path) -> Arc<Symbols> {
         if let Some(known) = self.0.get(path) {
             return Arc::clone(known);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank's process: its memory and its mapped files.
+//! Reads a rank's process: its memory, and the symbols and types of its mapped files.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -24,7 +24,8 @@ pub struct RankProcess {
     objects: Vec<(u64, Arc<Symbols>)>,
     /// Files with debug information that are not mapped.
     types: Vec<Arc<Symbols>>,
-    /// Its memory as a file, opened once `process_vm_readv` was refused.
+    /// The memory of the process as a file, opened after `process_vm_readv` was refused; the inner `None` if it cannot
+    /// be opened.
     memory: OnceLock<Option<File>>,
 }
 
@@ -32,7 +33,7 @@ impl RankProcess {
     /// Reads the mappings of a process.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the mappings cannot be read.
     pub fn open(pid: u32, files: &mut SymbolFiles) -> Result<Self, Error> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         let maps = maps.map_err(|why| Error::unreadable(pid, why))?;
@@ -73,12 +74,12 @@ impl RankProcess {
         all.find_map(|symbols| symbols.find_type(name))
     }
 
-    /// Adds a file with types, which is searched before the mapped ones.
+    /// Adds a file with types, which is searched before the mapped files.
     pub fn add_types(&mut self, file: Arc<Symbols>) {
         self.types.push(file);
     }
 
-    /// Copies memory; false unless all bytes were read.
+    /// Copies memory of the process into `into`. Returns whether all bytes were read.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let (Ok(base), Ok(pid)) = (usize::try_from(address), i32::try_from(self.pid)) else {
             return false;
@@ -89,7 +90,7 @@ impl RankProcess {
         let len = into.len();
         let from = [RemoteIoVec { base, len }];
         let read = process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(into)], &from);
-        // Seccomp filters of containers refuse the call for every user.
+        // Seccomp filters of containers may refuse this system call for every user.
         if !matches!(read, Err(Errno::EPERM | Errno::ENOSYS)) {
             return read == Ok(len);
         }
@@ -100,7 +101,7 @@ impl RankProcess {
         read_file(self.memory.get_or_init(open).as_ref(), address, into)
     }
 
-    /// From now on reads its memory only through the launcher.
+    /// From now on, the memory of the process is read only through the launcher.
     pub fn read_through_launcher(&mut self) {
         self.memory = OnceLock::from(ancestor::memory(self.pid).ok());
     }
@@ -112,7 +113,8 @@ impl RankProcess {
         self.read(first, &mut [0; 4])
     }
 
-    /// The path of the debugger library in `MPIR_dll_name`, or its path relative to the place the installation was moved to.
+    /// The path of the debugger library in `MPIR_dll_name`. If there is no such file, since the installation was moved,
+    /// the path is looked up below the folders that contain the MPI library.
     #[must_use]
     pub fn dll_path(&self) -> Option<PathBuf> {
         let name = b"MPIR_dll_name";
@@ -145,9 +147,9 @@ fn read_file(memory: Option<&File>, address: u64, into: &mut [u8]) -> bool {
 
 /// Start address and path of a line of `/proc/PID/maps` that maps a file from offset 0.
 fn first_mapping(line: &str) -> Option<(u64, &str)> {
-    let mut words = line.split_ascii_whitespace();
-    let start = words.next()?.split('-').next()?;
-    let offset = words.nth(1)?;
+    let mut columns = line.split_ascii_whitespace();
+    let start = columns.next()?.split('-').next()?;
+    let offset = columns.nth(1)?;
     let path = line.find('/').and_then(|at| line.get(at..))?;
     let is_first = offset.bytes().all(|digit| digit == b'0');
     is_first.then_some((u64::from_str_radix(start, 16).ok()?, path))
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_counts_where_a_file_begins() {
+    fn only_the_first_mapping_of_a_file_is_its_base() {
         let line = "7f12a000-7f12b000 r--p 00000000 fe:01 1234   /opt/my mpi/libmpi_abi.so.1";
         let expected = Some((0x7f12_a000, "/opt/my mpi/libmpi_abi.so.1"));
         assert_eq!(first_mapping(line), expected);
@@ -170,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_as_a_file_where_the_call_is_refused() {
+    fn memory_is_read_from_proc_if_the_system_call_is_refused() {
         let mut target =
             RankProcess::open(std::process::id(), &mut SymbolFiles::default()).unwrap();
-        let word = Box::new(0x1234_5678_u32);
-        let address = core::ptr::from_ref(&*word).addr() as u64;
+        let value = Box::new(0x1234_5678_u32);
+        let address = core::ptr::from_ref(&*value).addr() as u64;
         for memory in [
             OnceLock::new(),
             OnceLock::from(File::open("/proc/self/mem").ok()),
@@ -182,7 +184,7 @@ mod tests {
             target.memory = memory;
             let mut copy = [0; 4];
             assert!(target.read(address, &mut copy) && target.is_readable());
-            assert_eq!(u32::from_ne_bytes(copy), *word);
+            assert_eq!(u32::from_ne_bytes(copy), *value);
             assert!(!target.read(8, &mut copy));
         }
     }

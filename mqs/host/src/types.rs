@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types that a debugger library may look up, from debug information (DWARF).
+//! Reads types that a debugger library looks up, from debug information (DWARF).
 //!
 //! The debug information is in the file itself or in a separate file (found by build id or `.gnu_debuglink`), and parts of it may
 //! be in a supplementary file (`.gnu_debugaltlink`). Names are indexed in one pass; a type is read on demand.
@@ -22,7 +22,7 @@ type Sections = HashMap<&'static str, Arc<[u8]>>;
 /// A type of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Type {
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// Offsets of its members, including those of anonymous members.
     pub members: HashMap<Box<[u8]>, u64>,
@@ -84,7 +84,7 @@ impl DebugInfo {
         };
         all.files.extend(shared.map(|it| DwarfFile::new(&it, None)));
         for file in 0..all.files.len() {
-            // An error leaves the names that were collected before.
+            // After an error, the names that were collected before it are kept.
             let _ = all.collect(file);
         }
         Some(all)
@@ -154,7 +154,7 @@ impl DebugInfo {
                 return self.read(next, base, depth, into);
             }
             tag if !is_whole(tag, &entry) => {
-                // Only a declaration.
+                // The entry is only a declaration, so the definition is looked up by name.
                 let name = name_of(&dwarf_file.dwarf, &unit, &entry)?;
                 let whole = self.types.get(&name)?;
                 return self.read(*whole, base, depth, into);
@@ -287,7 +287,7 @@ fn contents(section: &object::Section<'_, '_>) -> Option<Arc<[u8]>> {
     }
 }
 
-/// Paths of separate debug files, searched like gdb.
+/// Paths where a separate debug file may be, in the order in which gdb searches them.
 fn separate_files(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let root = Path::new("/usr/lib/debug");

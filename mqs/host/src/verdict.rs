@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a job can progress, and if not, why. Only what is proved from the waits of each rank is reported.
+//! Decides whether a job can progress, and if not, why. Only what is proved from the waits of each rank is reported.
 //!
-//! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The fixed point of this rule leaves
-//! the stuck ranks, which can never progress: each waits for others of them, or for ranks that have left.
+//! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The fixed point of this
+//! rule leaves the stuck ranks, which can never progress: each waits for other stuck ranks, or for ranks that have
+//! left.
 //!
-//! "No deadlock" is proved by the same fixed point from certain facts alone: that all ranks have entered a collective does not
-//! prove that their arguments match. If neither is proved there is no verdict.
+//! "No deadlock" is proved by the same fixed point, computed only from certain facts: for example, a collective that
+//! all ranks have entered may still not end, since their arguments may differ. If neither a deadlock nor its absence is
+//! proved, there is no verdict.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -40,7 +42,7 @@ pub enum VerdictKind {
     Deadlock,
     /// Ranks wait, and ranks that progress can end their waits.
     Waiting,
-    /// Ranks wait, and neither of the above is proved.
+    /// Ranks wait or may wait, and neither a deadlock nor its absence is proved.
     NoVerdict,
     /// No rank waits.
     Running,
@@ -50,11 +52,11 @@ pub enum VerdictKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// It was not in the same call in the first snapshot.
+    /// It was in other calls in the first snapshot, or data of a collective that it is in are being transferred.
     Moved,
-    /// It has not run its progress loop between the snapshots.
+    /// It has not run its progress loop between the snapshots, or was not in the first one.
     Restless,
-    /// Other threads of it may enter MPI at any time.
+    /// Other threads of the rank may enter MPI at any time.
     Threads,
 }
 
@@ -69,7 +71,7 @@ pub fn verdict(waits: &JobWaits, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
     match kind {
         VerdictKind::Deadlock => {
             causes.extend(circles.iter().map(|it| describe_cycle(it)));
-            causes.extend(analysis.gone());
+            causes.extend(analysis.absent_peers());
             causes.extend(analysis.absent(&stuck));
             causes.extend(analysis.near_misses(&stuck));
         }
@@ -111,7 +113,7 @@ struct Analysis<'a> {
 /// The ranks known to be able to progress, during the fixed-point iteration.
 struct Runnable<'a> {
     free: &'a [bool],
-    /// Only certain facts count.
+    /// Whether only certain facts count.
     strict: bool,
 }
 
@@ -150,7 +152,8 @@ impl Runnable<'_> {
             }
     }
 
-    /// The fixed point: starts from the ranks for which `begin` is true.
+    /// Computes the fixed point, starting from the ranks for which `begin` is true. Returns, by rank, whether the rank
+    /// can progress.
     fn of(waits: &JobWaits, begin: impl Fn(i32, &RankState) -> bool, strict: bool) -> Vec<bool> {
         let numbered = (0..).zip(&waits.states);
         let mut free: Vec<bool> = numbered.map(|(rank, it)| begin(rank, it)).collect();
@@ -225,7 +228,7 @@ impl<'a> Analysis<'a> {
             .and_then(|at| self.waits.states.get(at))
     }
 
-    fn is_gone(&self, rank: i32) -> bool {
+    fn has_left(&self, rank: i32) -> bool {
         matches!(
             self.state(rank),
             Some(RankState::Finalized | RankState::Ended)
@@ -251,7 +254,7 @@ impl<'a> Analysis<'a> {
         stuck.filter(|rank| !self.is_free(*rank)).collect()
     }
 
-    /// The operations of a rank that no rank can complete.
+    /// The operations that a rank waits for and that no rank can complete.
     fn unmet(&self, rank: i32) -> impl Iterator<Item = &AwaitedOperation> {
         let waits = match self.state(rank) {
             Some(RankState::Waits(waits)) => &waits[..],
@@ -261,10 +264,10 @@ impl<'a> Analysis<'a> {
         pending.filter(|it| !self.can_come(it))
     }
 
-    /// The stuck ranks for which this one waits.
+    /// The stuck ranks that rank `rank` waits for.
     fn next(&self, rank: i32) -> BTreeSet<i32> {
         let all = self.unmet(rank).flat_map(|it| it.ranks.iter().copied());
-        all.filter(|it| !self.is_free(*it) && !self.is_gone(*it))
+        all.filter(|it| !self.is_free(*it) && !self.has_left(*it))
             .collect()
     }
 
@@ -291,48 +294,49 @@ impl<'a> Analysis<'a> {
         circles
     }
 
-    /// Lines about waits for ranks that have left, or that no rank can end.
-    fn gone(&self) -> Vec<String> {
-        let mut told: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    /// Lines about waits for ranks that have left, and about waits that no rank can end.
+    fn absent_peers(&self) -> Vec<String> {
+        let mut ranks_by_text: BTreeMap<String, Vec<i32>> = BTreeMap::new();
         for rank in self.stuck() {
             for it in self.unmet(rank) {
-                let gone: Vec<i32> = it
+                let absent_peers: Vec<i32> = it
                     .ranks
                     .iter()
                     .copied()
-                    .filter(|rank| self.is_gone(*rank))
+                    .filter(|rank| self.has_left(*rank))
                     .collect();
                 let never = if it.all {
-                    !gone.is_empty()
+                    !absent_peers.is_empty()
                 } else {
-                    gone.len() == it.ranks.len()
+                    absent_peers.len() == it.ranks.len()
                 };
                 if never {
-                    told.entry(self.describe_gone(it, &gone))
+                    ranks_by_text
+                        .entry(self.describe_absent(it, &absent_peers))
                         .or_default()
                         .push(rank);
                 }
             }
         }
-        let lines = told.into_iter();
+        let lines = ranks_by_text.into_iter();
         lines
             .map(|(text, who)| format!("{} {} {text}", ranks(&who), verb(&who, "waits", "wait")))
             .collect()
     }
 
-    fn describe_gone(&self, it: &AwaitedOperation, gone: &[i32]) -> String {
-        if gone.is_empty() {
-            return format!("for a message that nobody can send, on {}", it.name);
+    fn describe_absent(&self, it: &AwaitedOperation, absent_peers: &[i32]) -> String {
+        if absent_peers.is_empty() {
+            return format!("for a message that no rank can send, on {}", it.name);
         }
-        let ended = gone
+        let ended = absent_peers
             .iter()
             .any(|rank| self.state(*rank) == Some(&RankState::Ended));
         let what = if ended { "ended" } else { "finalized MPI" };
-        let have = verb(gone, "has", "have");
-        format!("for {}, which {have} {what}", ranks(gone))
+        let have = verb(absent_peers, "has", "have");
+        format!("for {}, which {have} {what}", ranks(absent_peers))
     }
 
-    /// Lines about collectives that only some ranks have entered, and where the others are.
+    /// Lines about collectives that only some ranks have entered, with the state of the other ranks.
     fn absent(&self, of: &[i32]) -> Vec<String> {
         let mut calls: BTreeMap<CollectiveInstance, CollectiveAttendance> = BTreeMap::new();
         for rank in of {
@@ -383,7 +387,7 @@ impl<'a> Analysis<'a> {
         )
     }
 
-    /// The state of some ranks, if all have the same.
+    /// The state of the absent ranks, if all have the same.
     fn instead(&self, absent: &[i32]) -> String {
         let does = |rank: &i32| match self.state(*rank) {
             Some(RankState::Waits(waits)) => waits.first().map(|it| format!("in {}", it.call)),
@@ -490,9 +494,10 @@ impl<'a> Analysis<'a> {
             ),
         ];
         let known = reasons.into_iter().filter(|(who, ..)| !who.is_empty());
-        let told =
+        let described =
             known.map(|(who, one, many)| format!("{} {}", ranks(&who), verb(&who, one, many)));
-        told.chain(self.unfinished())
+        described
+            .chain(self.unfinished())
             .chain(self.incomplete())
             .collect()
     }
@@ -503,14 +508,14 @@ impl<'a> Analysis<'a> {
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (rank, waits) in self.waiters() {
             let pending = waits.iter().flat_map(|wait| &wait.pending);
-            let met = pending.filter(|it| {
+            let complete_collectives = pending.filter(|it| {
                 it.under_way
                     && matches!(
                         it.what,
                         AwaitedKind::Collective { .. } | AwaitedKind::Finalize
                     )
             });
-            for it in met {
+            for it in complete_collectives {
                 let roots = it.near.iter().filter(|it| it.other == Difference::Through);
                 let roots: Vec<i32> = roots.map(|it| it.rank).collect();
                 match roots.is_empty() {
@@ -541,7 +546,7 @@ impl<'a> Analysis<'a> {
         lines
     }
 
-    /// Lines about further gaps in what is known.
+    /// Further reasons why there is no verdict: unlisted operations, and collectives that do not match.
     fn incomplete(&self) -> Vec<String> {
         let more = self.ranks_where(|_, state| match state {
             RankState::Waits(waits) => waits.iter().any(|it| it.more),
@@ -568,10 +573,10 @@ impl<'a> Analysis<'a> {
         let mut lines = Vec::new();
         for rank in stuck {
             for it in self.unmet(*rank) {
-                let told = |found: &&NearMiss| {
+                let is_listed = |found: &&NearMiss| {
                     it.what != AwaitedKind::Send || found.other == Difference::Inactive
                 };
-                let near = it.near.iter().filter(told);
+                let near = it.near.iter().filter(is_listed);
                 lines.extend(self.finalizing(*rank, it));
                 lines.extend(near.filter_map(|found| instead(*rank, it, found)));
             }

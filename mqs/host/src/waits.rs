@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each rank waits for, which ranks can end the wait, and near misses.
+//! Derives what each rank waits for, which ranks can end the wait, and near misses.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub enum RankState {
     Waits(Vec<RankWait>),
     /// It is in no blocking call.
     Outside,
-    /// Its MPI's library does not list blocking calls.
+    /// It is not known whether it waits: the debugger library of its MPI does not list blocking calls.
     #[serde(rename = "untold")]
     Unknown,
     /// It has finalized MPI.
@@ -31,17 +31,18 @@ pub enum RankState {
 /// A blocking call, with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankWait {
-    /// The function, as `MPI_Recv`.
+    /// Name of the function, such as `MPI_Recv`.
     pub call: String,
-    /// All pending operations must end, not only one.
+    /// Whether all pending operations must end; if not, one is enough.
     pub all: bool,
-    /// The operations that it waits for.
+    /// The operations that the call waits for and that are not yet matched.
     pub pending: Vec<AwaitedOperation>,
-    /// It also waits for something that the library does not list.
+    /// Whether the call also waits for something that the library does not list.
     pub more: bool,
-    /// It also waits for an operation that is matched, and ends without further calls.
+    /// Whether the call also waits for a send or receive that is already matched, which needs no further call of a
+    /// peer.
     pub moves: bool,
-    /// If all of several requests must end: the number that has, and of all.
+    /// If the call needs all of several requests: the number of complete requests, and of all.
     pub done: Option<(u32, u32)>,
 }
 
@@ -52,26 +53,27 @@ pub struct AwaitedOperation {
     pub what: AwaitedKind,
     /// Id of the communicator, equal on all its ranks.
     pub communicator: u64,
-    /// Its name.
+    /// Name of the communicator.
     pub name: String,
     /// The peer's rank in `MPI_COMM_WORLD`; `None`: any.
     pub peer: Option<i32>,
-    /// The same in the communicator.
+    /// The peer's rank in the communicator; for a collective, the root, if any.
     pub local_peer: Option<i64>,
     /// Tag of a message; `None`: any.
     pub tag: Option<i64>,
     /// Size of the message or of its buffer.
     #[serde(flatten)]
     pub data: MessageData,
-    /// Ranks in `MPI_COMM_WORLD` that can end it.
+    /// The ranks that can end the operation, as ranks in `MPI_COMM_WORLD`.
     pub ranks: Vec<i32>,
-    /// All of these ranks must act, not only one.
+    /// Whether all of `ranks` must act; if not, one is enough.
     pub all: bool,
-    /// It is matched, and ends without further calls of these ranks.
+    /// Whether the peers have already done their part, so the operation ends without further calls of `ranks`.
     pub under_way: bool,
-    /// Of a collective: all ranks have made this call on the communicator, but with another collective, root or size.
+    /// For a collective: whether all ranks are in this call on the communicator or past it, but some in another
+    /// collective, or with another root or size.
     pub mixed: bool,
-    /// It is a nonblocking collective, which the blocking call does not name.
+    /// Whether it is a nonblocking collective; the name of the blocking call is then not the collective's.
     pub begun: bool,
     /// Near misses.
     pub near: Vec<NearMiss>,
@@ -91,25 +93,25 @@ pub enum AwaitedKind {
     Collective {
         /// Its name, without `MPI_`.
         name: String,
-        /// Number of calls of it on this communicator, including this one.
+        /// Number of calls of this collective on the communicator, including this one; 0: unknown.
         number: i32,
     },
     /// `MPI_Finalize` waits for ranks that have not called it.
     Finalize,
 }
 
-/// A receive that has failed but is not yet collected by a test or wait.
+/// A receive that has failed but was not yet collected by a test or wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedReceive {
     /// The receiver.
     pub rank: i32,
-    /// The sender.
+    /// The sender, if known.
     pub peer: Option<i32>,
     /// The tag of the message.
     pub tag: i64,
     /// Bytes of the message.
     pub bytes: i64,
-    /// The buffer.
+    /// Size and datatype of the buffer.
     pub room: MessageData,
     /// The communicator.
     pub name: String,
@@ -151,7 +153,7 @@ pub struct MismatchSide {
 /// How much of a job was inspected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobCoverage {
-    /// All ranks that have not ended were inspected.
+    /// Whether all ranks that have not ended were inspected.
     pub complete: bool,
 }
 
@@ -159,8 +161,8 @@ pub struct JobCoverage {
 #[must_use]
 pub fn waits(ranks: &[RankReport], coverage: JobCoverage) -> JobWaits {
     let job = ReportIndex::of(ranks);
-    let strangers = ranks.iter().any(|rank| rank.rank.is_none());
-    let missing = match coverage.complete && !strangers {
+    let has_unranked = ranks.iter().any(|rank| rank.rank.is_none());
+    let missing = match coverage.complete && !has_unranked {
         true => RankState::Ended,
         false => RankState::Unseen,
     };
@@ -188,7 +190,7 @@ pub fn waits(ranks: &[RankReport], coverage: JobCoverage) -> JobWaits {
     }
 }
 
-/// Key of sends and receives: communicator, sender, receiver.
+/// Key of sends and receives: communicator, sender (`None`: any), receiver.
 type Lane = (u64, Option<i32>, i32);
 
 /// An index of all reports.
@@ -200,9 +202,9 @@ struct ReportIndex<'a> {
     sends: HashMap<Lane, HashSet<Option<i64>>>,
     /// Tags of unmatched receives; the sender may be any.
     receives: HashMap<Lane, HashSet<Option<i64>>>,
-    /// Collectives in progress, by communicator and number of the call.
+    /// The ranks in each collective in progress, by communicator and number of the call.
     entered: BTreeMap<(u64, i64), Vec<CollectiveMember<'a>>>,
-    /// The last of these calls of each rank, by communicator and rank.
+    /// Number of the last call in `entered` of each rank, by communicator and rank.
     latest: HashMap<(u64, i32), i64>,
 }
 
@@ -293,7 +295,8 @@ impl<'a> ReportIndex<'a> {
         }
     }
 
-    /// Collective mismatches. On an intercommunicator the root's group passes no root, or `MPI_ROOT`.
+    /// Collective mismatches. A missing root or size matches any: on an intercommunicator the root's group passes no
+    /// root, or `MPI_ROOT`.
     fn mixed(&self) -> Vec<CollectiveMismatch> {
         let mut mixed = Vec::new();
         for entered in self.entered.values() {
@@ -337,7 +340,7 @@ impl<'a> ReportIndex<'a> {
         for (number, target) in call.targets.iter().enumerate() {
             match self.target(rank, target, number < MAX_NEAR_MISS_SEARCHES) {
                 Some(pending) => wait.pending.push(pending),
-                // It is matched or complete.
+                // A send or receive that is not pending is matched or complete.
                 None => match target {
                     AwaitedTarget::Send(..) | AwaitedTarget::Receive(..) => wait.moves = true,
                     _ => wait.more = true,
@@ -347,12 +350,13 @@ impl<'a> ReportIndex<'a> {
         wait
     }
 
-    /// The operation behind a target, if it is listed and not yet matched. `look`: also searches near misses.
+    /// The operation behind a target, if it is listed and not yet matched. `near_misses`: whether to search near misses
+    /// of the operation.
     fn target(
         &self,
         rank: &RankReport,
         target: &AwaitedTarget,
-        look: bool,
+        near_misses: bool,
     ) -> Option<AwaitedOperation> {
         let me = rank.rank.unwrap_or(-1);
         let comm = |place: &usize| rank.communicators.get(*place);
@@ -360,7 +364,7 @@ impl<'a> ReportIndex<'a> {
         match target {
             AwaitedTarget::Send(place, at) => comm(place).and_then(|comm| {
                 let it = comm.sends.get(*at).filter(open)?;
-                Some(self.send(me, comm, it, look))
+                Some(self.send(me, comm, it, near_misses))
             }),
             AwaitedTarget::Receive(place, at) => comm(place).and_then(|comm| {
                 let it = comm.receives.get(*at).filter(open)?;
@@ -369,7 +373,7 @@ impl<'a> ReportIndex<'a> {
                     comm,
                     AwaitedKind::Receive,
                     &ReceivePattern::of(it),
-                    look,
+                    near_misses,
                 ))
             }),
             AwaitedTarget::Probe(place, at) => comm(place).and_then(|comm| {
@@ -409,7 +413,7 @@ impl<'a> ReportIndex<'a> {
         me: i32,
         comm: &CommReport,
         it: &OperationReport,
-        look: bool,
+        near_misses: bool,
     ) -> AwaitedOperation {
         let peer = world(it.world_peer);
         let fits = |from: Option<i32>| {
@@ -417,16 +421,13 @@ impl<'a> ReportIndex<'a> {
             tags.is_some_and(|tags| tags.contains(&it.tag) || tags.contains(&None))
         };
         let mut pending = AwaitedOperation::of(AwaitedKind::Send, comm, &ReceivePattern::of(it));
-        // A send that waits only for flow-control credits progresses as long as its receiver is in MPI.
-        let waits_for_room = it
-            .words
-            .iter()
-            .any(|words| words.contains("waits for room"));
+        // A send that waits only for flow-control credits progresses while its receiver is in MPI.
+        let waits_for_room = it.words.iter().any(|text| text.contains("waits for room"));
         let reads = peer.is_some_and(|peer| self.calls.get(&peer).is_some_and(|it| !it.is_empty()));
         pending.under_way = fits(Some(me)) || fits(None) || (waits_for_room && reads);
         pending.ranks = peer.into_iter().collect();
         let receiver = peer.and_then(|peer| self.by_rank.get(&peer));
-        if let Some(receiver) = receiver.filter(|_| look) {
+        if let Some(receiver) = receiver.filter(|_| near_misses) {
             pending.near = near_receives(me, receiver, comm, it);
         }
         pending
@@ -438,7 +439,7 @@ impl<'a> ReportIndex<'a> {
         comm: &CommReport,
         what: AwaitedKind,
         it: &ReceivePattern,
-        look: bool,
+        near_misses: bool,
     ) -> AwaitedOperation {
         let me = rank.rank.unwrap_or(-1);
         let mut pending = AwaitedOperation::of(what, comm, it);
@@ -455,13 +456,14 @@ impl<'a> ReportIndex<'a> {
             })
         };
         pending.under_way = pending.ranks.iter().any(fits);
-        if look {
+        if near_misses {
             pending.near = near_messages(rank, comm, it);
         }
         pending
     }
 
-    /// A collective: a rank that has called it less often than this one, including this call, has not come.
+    /// The collective `name` that rank `me` waits in. Another rank has not come if it has called this collective on the
+    /// communicator fewer times than rank `me` has, including this call.
     fn collective(
         &self,
         me: i32,
@@ -481,28 +483,28 @@ impl<'a> ReportIndex<'a> {
             let other = theirs.difference(name, &it);
             pending.near.extend(other.map(|other| theirs.near(other)));
         }
-        let meets = |rank: i32| entered.iter().any(|it| it.rank == rank);
-        // Calls of another collective are not counted with this one.
+        let has_entered = |rank: i32| entered.iter().any(|it| it.rank == rank);
+        // Counts are per collective, so they are compared only if no rank is in another collective, or in this one with
+        // another root.
         let is_same = pending.near.iter().all(|it| it.other == Difference::Size);
         let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
         let is_later = |rank: i32| self.is_past(rank, comm.id, it.place);
         let is_here =
-            |rank: &i32| *rank == me || meets(*rank) || is_through(*rank) || is_later(*rank);
+            |rank: &i32| *rank == me || has_entered(*rank) || is_through(*rank) || is_later(*rank);
         if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
-            // All ranks are in this call or past it, so only these can end the wait, and only if one of them progresses.
+            // All ranks are in this call or past it. Only the ranks that are selected here could end the wait; one that
+            // progresses is enough.
             let others = comm.ranks.iter().copied().filter(|rank| *rank != me);
             pending.ranks = others
-                .filter(|rank| meets(*rank) || (is_later(*rank) && !is_through(*rank)))
+                .filter(|rank| has_entered(*rank) || (is_later(*rank) && !is_through(*rank)))
                 .collect();
             pending.mixed = true;
             return pending;
         }
         pending.near.clear();
-        let has_met = |rank: i32| entered.iter().any(|it| it.rank == rank && it.name == name);
-        let absent = |rank: &&i32| {
-            let has_come = has_met(**rank) || self.has_come(**rank, comm.id, name, it.number);
-            **rank != me && !has_come
-        };
+        let is_here = |rank: i32| entered.iter().any(|it| it.rank == rank && it.name == name);
+        let has_come = |rank: i32| is_here(rank) || self.has_come(rank, comm.id, name, it.number);
+        let absent = |rank: &&i32| **rank != me && !has_come(**rank);
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
         pending.under_way = pending.ranks.is_empty();
@@ -510,19 +512,18 @@ impl<'a> ReportIndex<'a> {
         let others = absent.filter_map(|rank| self.other_collective(*rank, comm, name));
         pending.near.extend(others);
         let root = world_root(comm, it.root);
-        let is_gone = |root: &i32| *root != me && !meets(*root);
-        if let Some(root) = root.filter(is_gone)
+        let has_passed = |root: &i32| *root != me && !has_entered(*root);
+        if let Some(root) = root.filter(has_passed)
             && pending.under_way
             && comes_from_root(name)
         {
-            pending
-                .near
-                .push(NearMiss::of(Difference::Through, root, name));
+            let near = NearMiss::of(Difference::Through, root, name);
+            pending.near.push(near);
         }
         pending
     }
 
-    /// The ranks in a collective call of a communicator.
+    /// The ranks that are in the collective call with number `place` on a communicator.
     fn members(&self, comm: u64, place: Option<i64>) -> &[CollectiveMember<'a>] {
         let members = place.and_then(|place| self.entered.get(&(comm, place)));
         members.map_or(&[], Vec::as_slice)
@@ -547,7 +548,7 @@ impl<'a> ReportIndex<'a> {
         }
     }
 
-    /// The name of the collective on a communicator that a target is, if it is one.
+    /// The name of the collective that `target` of rank `rank` is, if it is a collective on the communicator `id`.
     fn is_in<'t>(&'t self, target: &'t AwaitedTarget, rank: i32, id: u64) -> Option<&'t str> {
         let comms = &self.by_rank.get(&rank)?.communicators;
         let (comm, name) = match target {
@@ -575,14 +576,15 @@ impl<'a> ReportIndex<'a> {
     fn finalize(&self, me: i32, world: &CommReport) -> AwaitedOperation {
         let mut pending = AwaitedOperation::on(AwaitedKind::Finalize, world);
         let is_in = |rank: &i32| {
-            let gone = self
+            let is_finalized = self
                 .by_rank
                 .get(rank)
                 .is_none_or(|it| it.communicators.is_empty());
             let calls = self.calls.get(rank).into_iter().flatten();
-            gone || calls
-                .flat_map(|it| &it.targets)
-                .any(|it| *it == AwaitedTarget::Finalize)
+            is_finalized
+                || calls
+                    .flat_map(|it| &it.targets)
+                    .any(|it| *it == AwaitedTarget::Finalize)
         };
         let others = world.ranks.iter().filter(|rank| **rank != me);
         pending.ranks = others.filter(|rank| !is_in(rank)).copied().collect();
@@ -656,7 +658,8 @@ struct CollectiveFacts {
     bytes: Option<i64>,
 }
 
-/// The facts of a nonblocking collective, after which others of the same name may have been started.
+/// The facts of a nonblocking collective. Calls of the same collective that were started after it are not counted in
+/// `number`.
 fn facts(comm: &CommReport, it: &report::NonblockingCollective) -> CollectiveFacts {
     let calls = comm
         .calls
@@ -675,8 +678,9 @@ fn facts(comm: &CommReport, it: &report::NonblockingCollective) -> CollectiveFac
     }
 }
 
-/// Whether the calls in progress can be identified among the counted ones. In a collective that synchronizes all ranks no later
-/// call has ended; in others it may have.
+/// Whether the count of calls gives the number of each call in progress. In a collective that synchronizes all ranks,
+/// no later call can have ended before an earlier one. In other collectives a later call may have ended, so all counted
+/// calls must be in progress.
 fn is_counted(comm: &CommReport, name: &str) -> bool {
     let calls = comm.calls.iter().filter(|it| collective_of(it) == name);
     let begun = comm.begun.iter().filter(|it| it.name == name);
@@ -695,7 +699,7 @@ fn failed_receives(rank: &RankReport) -> Vec<FailedReceive> {
     let mut found = Vec::new();
     for comm in &rank.communicators {
         for it in &comm.receives {
-            let has_failed = it.words.iter().any(|words| words.starts_with("failed"));
+            let has_failed = it.words.iter().any(|text| text.starts_with("failed"));
             if let (true, Some((peer, tag, bytes))) = (has_failed, it.matched) {
                 let peer = usize::try_from(peer).ok();
                 found.push(FailedReceive {
@@ -718,7 +722,8 @@ fn called(comm: &CommReport, name: &str) -> Option<i32> {
     it.map(|it| it.called)
 }
 
-/// Whether a rank in this collective waits for every other rank. (In others that depends on counts, which are unknown here.)
+/// Whether a rank in this collective waits for every other rank. (In other collectives that depends on counts, which
+/// are unknown here.)
 fn needs_all(name: &str) -> bool {
     const ALL: [&str; 7] = [
         "Barrier",
@@ -732,7 +737,7 @@ fn needs_all(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Whether the root may return while others still wait for its data.
+/// Whether the root may return while other ranks still wait for its data.
 fn comes_from_root(name: &str) -> bool {
     ["Bcast", "Scatter", "Scatterv"].contains(&name)
 }

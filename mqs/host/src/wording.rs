@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The text of what ranks wait for; ranks with equal waits share a line.
+//! Describes what ranks wait for; ranks with equal waits share a line.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ pub struct RankLine {
     pub beside: Vec<String>,
 }
 
-/// `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`.
+/// Formats ranks: `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`.
 #[must_use]
 pub fn ranks(list: &[i32]) -> String {
     let mut sorted = list.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
     let runs = runs(&sorted);
-    let word = match sorted.len() {
+    let noun = match sorted.len() {
         0 => return "no rank".to_owned(),
         1 => "rank",
         _ => "ranks",
     };
     match runs.split_last() {
-        Some((last, [])) => format!("{word} {last}"),
-        Some((last, before)) => format!("{word} {} and {last}", before.join(", ")),
-        None => word.to_owned(),
+        Some((last, [])) => format!("{noun} {last}"),
+        Some((last, before)) => format!("{noun} {} and {last}", before.join(", ")),
+        None => noun.to_owned(),
     }
 }
 
@@ -63,7 +63,8 @@ pub fn verb(list: &[i32], one: &'static str, many: &'static str) -> &'static str
     if list.len() == 1 { one } else { many }
 }
 
-/// One line for each group of ranks with equal state, sorted by first rank.
+/// The lines, sorted by first rank. Ranks with equal states share a line; so do `MANY` or more ranks whose states are
+/// equal if peers are named by their distance.
 #[must_use]
 pub fn lines(waits: &JobWaits) -> Vec<RankLine> {
     let numbered = || (0..).zip(&waits.states);
@@ -288,13 +289,13 @@ fn near(it: &AwaitedOperation, found: &NearMiss, names: PeerNames) -> String {
     }
 }
 
-/// `tag 7`, or `any tag`.
+/// Formats a tag: `tag 7`, or `any tag`.
 #[must_use]
 pub fn tag(tag: Option<i64>) -> String {
     tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"))
 }
 
-/// `40 bytes (10 of MPI_INT)`, or the bytes alone if the datatype is unknown.
+/// Formats a size: `40 bytes (10 of MPI_INT)`, or only the bytes if the datatype is unknown.
 #[must_use]
 pub fn data(it: &MessageData) -> String {
     let size = bytes(it.bytes);
@@ -305,7 +306,7 @@ pub fn data(it: &MessageData) -> String {
     }
 }
 
-/// ` with root 1 and 8 bytes`: the known arguments of a collective.
+/// Formats the known arguments of a collective: ` with root 1 and 8 bytes`.
 #[must_use]
 pub fn with(root: Option<i64>, size: Option<i64>) -> String {
     match (root, size) {
@@ -316,7 +317,7 @@ pub fn with(root: Option<i64>, size: Option<i64>) -> String {
     }
 }
 
-/// `1 byte`, `8 bytes`.
+/// Formats a number of bytes: `1 byte`, `8 bytes`.
 #[must_use]
 pub fn bytes(bytes: i64) -> String {
     match bytes {
@@ -325,7 +326,7 @@ pub fn bytes(bytes: i64) -> String {
     }
 }
 
-/// At least so many ranks that wait for peers at equal distances share a line.
+/// Minimum number of ranks, waiting for peers at equal distances, that share a line.
 const MANY: usize = 3;
 /// Maximum number of pending operations listed for one call.
 const MOST_PENDING: usize = 6;
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_in_a_row_are_told_by_their_ends() {
+    fn consecutive_ranks_are_printed_as_a_range() {
         assert_eq!(ranks(&[]), "no rank");
         assert_eq!(ranks(&[3]), "rank 3");
         assert_eq!(ranks(&[1, 0]), "ranks 0 and 1");

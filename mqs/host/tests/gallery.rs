@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of `mqs/examples`: each is run as a user would, and the output of `rmpi-queues` must contain the `expected:` lines of
-//! the program's head, and none of its `unexpected:` lines. `cargo xtask test debuggers` installs rmpi and runs this.
+//! The programs of `mqs/examples`: each program is run as a user would run it, and the output of `rmpi-queues` must
+//! contain the `expected:` lines of the program's head, and none of its `unexpected:` lines. `cargo xtask test
+//! debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -39,7 +40,7 @@ impl Example {
         let program = folder.join(name);
         let mut compile = installed("rmpicc");
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
-        // Several tests use the same program, and another one may be starting it.
+        // Several tests use the same program, and another test may be starting it.
         let test = std::thread::current();
         let fresh = folder.join(format!("{name}-{}", test.name().unwrap_or_default()));
         let compiled = compile.arg(&fresh).arg(&source).status().unwrap();
@@ -51,10 +52,10 @@ impl Example {
         }
     }
 
-    /// The lines of the program's head that begin with a word, without it.
-    fn directives(&self, word: &str) -> Vec<&str> {
+    /// The lines of the program's head that begin with `directive`, without `directive`.
+    fn directives(&self, directive: &str) -> Vec<&str> {
         let lines = self.text.lines();
-        let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(word));
+        let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(directive));
         found.map(str::trim_start).collect()
     }
 
@@ -72,10 +73,10 @@ impl Example {
 struct Job(Child);
 
 impl Job {
-    fn look(&self, words: &[&str]) -> String {
-        let mut look = installed("rmpi-queues");
-        let output = look
-            .args(words)
+    fn query(&self, arguments: &[&str]) -> String {
+        let mut query = installed("rmpi-queues");
+        let output = query
+            .args(arguments)
             .arg(self.0.id().to_string())
             .output()
             .unwrap();
@@ -83,10 +84,10 @@ impl Job {
     }
 
     /// Repeats `rmpi-queues` until its output contains all lines.
-    fn look_for(&self, expected: &[&str], words: &[&str]) -> String {
+    fn wait_for(&self, expected: &[&str], arguments: &[&str]) -> String {
         let since = Instant::now();
         loop {
-            let text = self.look(words);
+            let text = self.query(arguments);
             let missing = expected.iter().find(|line| !text.contains(**line));
             match missing {
                 None => return text,
@@ -103,7 +104,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.0.id().cast_signed());
-        // It may have ended already.
+        // The job may have ended already.
         let _ = kill(pid, Signal::SIGTERM);
         let _ = self.0.wait();
     }
@@ -117,12 +118,12 @@ fn check(name: &str) {
     );
     assert!(
         !expected.is_empty() || !unexpected.is_empty(),
-        "{name} says nothing"
+        "{name} has no directives"
     );
     let job = example.start();
-    job.look_for(&expected, &[]);
-    for _ in 0..if unexpected.is_empty() { 0 } else { LOOKS } {
-        let text = job.look(&[]);
+    job.wait_for(&expected, &[]);
+    for _ in 0..if unexpected.is_empty() { 0 } else { QUERIES } {
+        let text = job.query(&[]);
         for line in &unexpected {
             assert!(!text.contains(line), "not expected: {line}\n{text}");
         }
@@ -140,7 +141,7 @@ macro_rules! gallery {
         )*
 
         #[test]
-        fn every_example_is_run() {
+        fn every_example_has_a_test() {
             let mut known = [$(stringify!($name)),*];
             known.sort_unstable();
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
@@ -160,11 +161,11 @@ gallery! {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn programs_and_pictures_have_the_verdict_too() {
+fn json_and_svg_contain_the_verdict() {
     let example = Example::compile("wrong_tag");
     let job = example.start();
-    job.look_for(&["deadlock: "], &[]);
-    let text = job.look(&["--json"]);
+    job.wait_for(&["deadlock: "], &[]);
+    let text = job.query(&["--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["verdict"]["kind"], "deadlock");
     assert_eq!(json["verdict"]["stuck"], serde_json::json!([0, 1]));
@@ -176,7 +177,7 @@ fn programs_and_pictures_have_the_verdict_too() {
         "MPI_COMM_WORLD"
     );
     let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gallery/waits.svg");
-    job.look(&["--graph", picture.to_str().unwrap()]);
+    job.query(&["--graph", picture.to_str().unwrap()]);
     let svg = fs::read_to_string(picture).unwrap();
     assert!(
         svg.starts_with("<svg ") && svg.contains("none of the 2 ranks"),
@@ -199,14 +200,14 @@ fn headline_and_code(pid: &str) -> (String, Option<i32>) {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn a_rank_a_script_around_it_and_the_daemon_stand_for_their_job_as_the_launcher_does() {
+fn any_pid_of_a_job_selects_the_whole_job() {
     let program = Example::compile("receive_first").program;
     let mut start = installed("rmpiexec");
     start.args(["-n", "3", "sh", "-c", "\"$0\"; true"]);
     let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
     let expected = "deadlock: none of the 3 ranks can ever go on";
-    job.look_for(&[expected], &[]);
-    let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
+    job.wait_for(&[expected], &[]);
+    let json: serde_json::Value = serde_json::from_str(&job.query(&["--json"])).unwrap();
     let parent = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
@@ -226,14 +227,14 @@ fn a_rank_a_script_around_it_and_the_daemon_stand_for_their_job_as_the_launcher_
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn the_exit_code_tells_a_deadlock_from_none_and_from_no_verdict() {
+fn exit_codes_of_deadlock_no_deadlock_and_no_verdict_differ() {
     for (name, headline, kind, code) in [
         ("receive_first", "deadlock: ", "deadlock", 3),
         ("computing", "no deadlock: ", "waiting", 0),
         ("short_bcast", "no verdict: ", "no_verdict", 4),
     ] {
         let job = Example::compile(name).start();
-        job.look_for(&[headline], &[]);
+        job.wait_for(&[headline], &[]);
         let output = installed("rmpi-queues")
             .args(["--json", &job.0.id().to_string()])
             .output()
@@ -253,7 +254,7 @@ fn the_exit_code_tells_a_deadlock_from_none_and_from_no_verdict() {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn of_a_job_that_has_ended_that_is_said() {
+fn an_ended_job_is_reported_as_ended() {
     let mut start = installed("rmpiexec");
     let mut job = start.args(["-n", "2", "true"]).spawn().unwrap();
     job.wait().unwrap();
@@ -268,15 +269,15 @@ fn of_a_job_that_has_ended_that_is_said() {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn a_rank_that_has_not_begun_has_not_ended() {
+fn a_rank_before_mpi_init_is_not_reported_as_ended() {
     let program = Example::compile("receive_first").program;
     let mut start = installed("rmpiexec");
     let script = "[ $RMPI_RANK = 0 ] || sleep 100; exec \"$0\"";
     start.args(["-n", "2", "sh", "-c", script]);
     let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
     let expected = "no verdict: rank 0 waits; rank 1 was not looked at";
-    job.look_for(&[expected], &[]);
-    for _ in 0..LOOKS / 2 {
+    job.wait_for(&[expected], &[]);
+    for _ in 0..QUERIES / 2 {
         assert_eq!(
             headline_and_code(&job.0.id().to_string()),
             (expected.to_owned(), Some(4))
@@ -286,9 +287,9 @@ fn a_rank_that_has_not_begun_has_not_ended() {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
+fn under_ptrace_scope_1_the_launcher_passes_rank_memory() {
     let job = Example::compile("receive_first").start();
-    job.look_for(&["deadlock: "], &[]);
+    job.wait_for(&["deadlock: "], &[]);
     let settings = InspectionSettings {
         as_unrelated: true,
         ..InspectionSettings::default()
@@ -304,5 +305,5 @@ fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
 
 /// Time for all ranks to reach their waits.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Runs of `rmpi-queues` on a program without a deadlock.
-const LOOKS: usize = 12;
+/// Number of runs of `rmpi-queues` on a program without a deadlock.
+const QUERIES: usize = 12;

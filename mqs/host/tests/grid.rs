@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every collective with and without every mistake: the verdict of `rmpi-queues` is compared with the outcome of the job.
-//! `cargo xtask test debuggers` installs rmpi and runs a sample; `RMPI_TEST_GRID=all` runs every case, in about twenty minutes.
-//! `RMPI_TEST_GRID=bcast` runs those whose name contains the word; `RMPI_TEST_SEED` selects another sample.
+//! Runs jobs that call each collective correctly, and with each mistake of one rank. The verdict of `rmpi-queues` is
+//! compared with the outcome of the job. `cargo xtask test debuggers` installs rmpi and runs a sample;
+//! `RMPI_TEST_GRID=all` runs every case, in about twenty minutes. `RMPI_TEST_GRID=bcast` runs the cases whose name
+//! contains `bcast`; `RMPI_TEST_SEED` selects another sample.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -60,7 +61,7 @@ fn all() -> Vec<Case> {
     pairs.flat_map(|(it, mistake)| of(it, mistake)).collect()
 }
 
-/// Every case of a collective and a mistake; none if the combination makes no sense.
+/// Every case of a collective and a mistake; no case if the combination makes no sense.
 fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
     let rooted = ROOTED.contains(&collective);
     let sized = !SIZELESS.contains(&collective);
@@ -73,9 +74,9 @@ fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
     let roots = if rooted { &[0, 1][..] } else { &[0] };
     let most = if senseless { 0 } else { 5 };
     let sizes = (2..=most).flat_map(|ranks| counts.iter().map(move |count| (ranks, *count)));
-    let who = sizes.flat_map(|it| [0, it.0 - 1].map(|wrong| (it, wrong)));
-    let whose = who.flat_map(|it| roots.iter().map(move |root| (it, *root)));
-    let forms = whose.flat_map(|it| ["blocking", "nonblocking"].map(|form| (it, form)));
+    let wrong_ranks = sizes.flat_map(|it| [0, it.0 - 1].map(|wrong| (it, wrong)));
+    let with_roots = wrong_ranks.flat_map(|it| roots.iter().map(move |root| (it, *root)));
+    let forms = with_roots.flat_map(|it| ["blocking", "nonblocking"].map(|form| (it, form)));
     forms
         .map(|((((ranks, count), wrong), root), form)| Case {
             collective,
@@ -89,7 +90,8 @@ fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
         .collect()
 }
 
-/// A sample, by a seed, that contains every collective and every mistake.
+/// A sample of `most` cases, which the seed determines: first one case of each collective with each mistake, then a
+/// second one of each, and so on.
 fn sample(cases: Vec<Case>, seed: u64, most: usize) -> Vec<Case> {
     let mut numbered: Vec<(u64, Case)> = (0..).map(|at| mix(seed ^ mix(at))).zip(cases).collect();
     numbered.sort_by_key(|it| it.0);
@@ -132,9 +134,9 @@ impl Job {
     }
 
     /// The answer of `rmpi-queues`, unless the job has ended.
-    fn look(&self) -> Option<Answer> {
-        let mut look = installed("rmpi-queues");
-        let output = look.arg(self.0.id().to_string()).output().unwrap();
+    fn query(&self) -> Option<Answer> {
+        let mut query = installed("rmpi-queues");
+        let output = query.arg(self.0.id().to_string()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let kind = match output.status.code() {
             Some(0) => Kind::NoDeadlock,
@@ -170,14 +172,14 @@ struct Answer {
     text: String,
 }
 
-/// The outcome of a job, with its last verdict.
+/// The outcome of a job, with the last verdict on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Outcome {
     Ended,
     StandsStill(Kind),
 }
 
-/// Runs a job and checks the verdicts on it; a wrong one is an error.
+/// Runs a job and checks the verdicts on it; a wrong verdict is an error.
 fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
     let mut job = Job::start(program, case);
     let since = Instant::now();
@@ -185,7 +187,7 @@ fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
         |what: &str, answer: &Answer| Err(format!("{}: {what}\n{}", case.name(), answer.text));
     let ends = matches!(case.mistake, "right" | "late");
     loop {
-        let answer = job.look();
+        let answer = job.query();
         let lasted = since.elapsed();
         match &answer {
             // After a verdict of deadlock the job must not end.
@@ -199,7 +201,7 @@ fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
                 };
             }
             _ if job.has_ended() => return Ok(Outcome::Ended),
-            // Up to this time it may still progress.
+            // Up to this time the job may still progress.
             _ if lasted < if ends { ENDS } else { STANDS_STILL } => {}
             _ if ends => return Err(format!("{}: it has not ended", case.name())),
             Some(answer) if answer.kind == Kind::NoVerdict => {
@@ -208,7 +210,7 @@ fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
             }
             Some(answer) if lasted > ENDS => return wrong("it stands still", answer),
             None if lasted > ENDS => {
-                return Err(format!("{}: it could not be looked at", case.name()));
+                return Err(format!("{}: rmpi-queues had no result", case.name()));
             }
             _ => {}
         }
@@ -236,18 +238,18 @@ fn compiled() -> PathBuf {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn no_verdict_on_a_collective_is_wrong() {
-    let wish = std::env::var("RMPI_TEST_GRID").unwrap_or_default();
+fn verdicts_on_mismatched_collectives_are_correct() {
+    let filter = std::env::var("RMPI_TEST_GRID").unwrap_or_default();
     let seed = std::env::var("RMPI_TEST_SEED").map_or(SEED, |it| it.parse().unwrap());
-    let cases = match wish.as_str() {
+    let cases = match filter.as_str() {
         "" => sample(all(), seed, SAMPLE),
         "all" => all(),
-        word => all()
+        part => all()
             .into_iter()
-            .filter(|it| it.name().contains(word))
+            .filter(|it| it.name().contains(part))
             .collect(),
     };
-    assert!(!cases.is_empty(), "nothing is called {wish}");
+    assert!(!cases.is_empty(), "nothing is called {filter}");
     let program = compiled();
     let total = cases.len();
     let left = Mutex::new(cases);
@@ -286,7 +288,7 @@ fn no_verdict_on_a_collective_is_wrong() {
 }
 
 #[test]
-fn a_sample_has_every_collective_with_every_mistake() {
+fn a_sample_covers_every_collective_and_mistake() {
     let pairs = |cases: &[Case]| -> std::collections::BTreeSet<_> {
         cases.iter().map(|it| (it.collective, it.mistake)).collect()
     };
@@ -296,7 +298,7 @@ fn a_sample_has_every_collective_with_every_mistake() {
     }
 }
 
-/// The names in the program.
+/// The names of the collectives in the test program.
 const COLLECTIVES: &[&str] = &[
     "barrier",
     "bcast",
@@ -326,16 +328,17 @@ const SIZELESS: &[&str] = &["barrier", "dup", "split"];
 const MISTAKES: &[&str] = &[
     "right", "late", "root", "two", "short", "long", "missing", "other",
 ];
-/// Counts of integers: for a board in shared memory, eager, rendezvous, and in slices.
+/// Counts of integers, one for each way in which data are sent: through a board in shared memory, eager, rendezvous,
+/// and in slices.
 const COUNTS: &[usize] = &[1, 1500, 25_000, 300_000];
-/// At least one of each collective with each mistake.
+/// Cases in a sample: enough for at least one of each collective with each mistake.
 const SAMPLE: usize = 140;
 const SEED: u64 = 1;
-/// Concurrent jobs: they mostly sleep.
+/// Number of concurrent jobs, which sleep most of the time.
 const TOGETHER: usize = 8;
-/// A job that has not ended by then is mostly stuck: progress takes milliseconds.
+/// A job that runs longer than this is most likely stuck, since progress takes milliseconds.
 const STANDS_STILL: Duration = Duration::from_secs(3);
-/// A job without a deadlock has ended by then, on any machine.
+/// On any machine, a job without a deadlock ends within this time.
 const ENDS: Duration = Duration::from_secs(30);
 /// Time for which a job is watched after a verdict of deadlock.
 const STAYS: Duration = Duration::from_secs(1);

@@ -57,7 +57,8 @@ fn ours() -> Vec<String> {
     [communicator, operation, basic, image, process].concat()
 }
 
-/// Offsets of the interface, independent of header and library, in the points in which documents and practice differ.
+/// Sizes and offsets that the interface defines, listed independently of header and library. They are those in which
+/// documents on the interface differ from practice.
 const FIXED: [&str; 12] = [
     "mqs_communicator 88",
     "mqs_communicator.name 24",
@@ -93,7 +94,7 @@ fn mqs_002_030_values_and_layouts_are_those_of_the_interface_in_c_and_cpp() {
 }
 
 #[test]
-fn mqs_009_013_nobody_sees_into_the_opaque_types_and_none_is_another() {
+fn mqs_009_013_opaque_types_are_incomplete_and_distinct() {
     let folder = scratch("mqs-opaque");
     let compiles = |line: &str| {
         let text = format!("#include <mpi_interface.h>\nint main(void) {{ {line} return 0; }}\n");
@@ -119,7 +120,7 @@ fn mqs_009_013_nobody_sees_into_the_opaque_types_and_none_is_another() {
 }
 
 #[test]
-fn mqs_030_the_documents_words_for_true_and_false_are_no_names() {
+fn mqs_030_mqs_true_and_mqs_false_are_not_declared() {
     let header = std::fs::read_to_string(prefix().join("include/mpi_interface.h")).unwrap();
     let explained = "mqs_true is mqs_ok and their mqs_false is mqs_end_of_list";
     assert!(header.contains(explained));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks under random traffic are stopped at random instants, and the report on each must be consistent with the journal that it
-//! keeps (`journal/traffic.c`), which is read at the same stop.
+//! Ranks under random traffic are stopped at random instants, and the report on each rank must be consistent with the
+//! journal that the rank keeps (`journal/traffic.c`), which is read at the same stop.
 //!
 //! MQS-031..034, MQS-035..047, MQS-084..088, MQS-091, MQS-092, for queues that change between stops.
 //!
-//! `cargo xtask test debuggers` runs it with [`STOPS`] stops; `RMPI_TEST_STOPS=10000` is the long form.
+//! `cargo xtask test debuggers` runs this test with [`STOPS`] stops; `RMPI_TEST_STOPS=10000` makes it a long run.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -29,7 +29,7 @@ const VARIABLE: &str = "RMPI_TEST_PREFIX";
 const STOPS: usize = 300;
 const RANKS: usize = 3;
 
-/// Threads, and whether complete sends stay listed until they are collected.
+/// Kinds of jobs: number of threads, and whether complete sends stay listed until they are collected.
 const KINDS: [(usize, bool); 3] = [(2, false), (2, true), (1, false)];
 
 fn installed(name: &str) -> PathBuf {
@@ -40,7 +40,7 @@ fn installed(name: &str) -> PathBuf {
 
 #[test]
 #[ignore = "needs the installed launcher: cargo xtask test debuggers"]
-fn mqs_084_088_what_is_reported_at_any_instant_could_be() {
+fn mqs_084_088_queues_read_at_any_instant_are_consistent() {
     let stops = std::env::var("RMPI_TEST_STOPS").ok();
     let stops = stops.map_or(STOPS, |text| text.parse().unwrap());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -108,7 +108,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already; its ranks end with it.
+        // The launcher may have ended already; the ranks end when it ends.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
     }
@@ -303,7 +303,8 @@ impl Check<'_> {
         by_rank: &impl Fn(i64) -> &'j Journal,
         what: &str,
     ) {
-        // By source and thread: messages of one thread do not overtake each other.
+        // Round and number of the last message of each source and thread: messages of one thread do not overtake each
+        // other.
         let mut before = [[(-1, -1); 2]; RANKS];
         for message in &it.unexpected {
             let (source, tag) = (message.peer.unwrap(), message.tag.unwrap() as i32);
@@ -312,7 +313,7 @@ impl Check<'_> {
             assert_eq!(i64::from(tag >> 4 & 3), source, "{what}: {message:?}");
             let here = &self.journal.threads[thread];
             let there = &sender.threads[thread];
-            // The tag has the last bits of the round.
+            // The tag contains the low bits of the sender's round.
             let ahead = (tag >> 6).wrapping_sub(here.round) & ROUNDS;
             assert!(ahead <= 1, "{what}: {message:?} in round {}", here.round);
             let round = here.round + ahead;
@@ -373,12 +374,12 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a thread is in this call.
+    /// Checks that a thread is in this call.
     fn call(&self, function: &str, what: &str) {
         let is_in = |it: &Thread| it.function == function;
         assert!(
             self.journal.threads.iter().any(is_in),
-            "{what}: nobody is in {function}"
+            "{what}: no call of {function}"
         );
     }
 
@@ -420,7 +421,7 @@ struct Thread {
     entries: Vec<Entry>,
 }
 
-/// As in `traffic.c`.
+/// An operation in the journal, with the fields that it has in `traffic.c`.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     phase: i32,
@@ -542,7 +543,7 @@ fn mix(mut word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// Indexed by the numbers in the journal.
+/// Names of the communicators, indexed by their numbers in the journal.
 const COMMS: [&str; 2] = ["MPI_COMM_WORLD", "halo"];
 const ROUNDS: i32 = 0x3fff;
 const HEAD: usize = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installed library and a running program, through the interface alone.
+//! Tests the installed library on a running program, only through the interface.
 //!
 //! MQS-094: the program is a rank without a launcher, so it is itself what debuggers call the starter process.
 //!
@@ -42,7 +42,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -106,8 +106,8 @@ fn start(name: &str, text: &str) -> Running {
     running
 }
 
-/// All communicators, once they are stable.
-fn look(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
+/// All communicators, once `is_ready` accepts them.
+fn poll(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
     loop {
         let mut ranks = queues::inspect(pid).unwrap();
         assert_eq!(
@@ -136,9 +136,9 @@ fn of(items: u64, datatype: &str) -> Option<(u64, &str)> {
 }
 
 #[test]
-fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
+fn mqs_095_pending_operations_are_read_through_the_programs_library() {
     let running = start("queues-live", PENDING);
-    let found = look(running.0.id(), |found| {
+    let found = poll(running.0.id(), |found| {
         found.iter().any(|it| it.receives.len() == 2)
     });
     let names: Vec<_> = found.iter().map(|it| it.name.as_str()).collect();
@@ -151,7 +151,7 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
     assert_eq!(short(&halo.receives), all, "also that of a blocking call");
     assert_eq!(short(&myself.sends), [(Some(0), Some(23), 8)]);
     assert_eq!(data(&world.receives), [of(100, "MPI_INT")]);
-    // The first of these goes by the express lane, the second is that of a blocking call.
+    // The first of these receives goes by the express lane; the second is that of a blocking call.
     let two = [of(24, "MPI_CHAR"), of(5, "MPI_DOUBLE")];
     assert_eq!(data(&halo.receives), two);
     assert_eq!(data(&myself.sends), [of(8, "MPI_CHAR")]);
@@ -171,10 +171,10 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
 }
 
 #[test]
-fn mqs_047_084_blocked_calls_of_all_threads_say_so() {
+fn mqs_047_084_blocked_calls_of_all_threads_are_reported() {
     let running = start("queues-waiting", WAITING);
     let waits = |queue: &[OperationReport]| queue.iter().filter(|it| it.call.is_some()).count();
-    let found = look(running.0.id(), |found| {
+    let found = poll(running.0.id(), |found| {
         let all = found.iter();
         let noted = all.map(|it| it.calls.len() + waits(&it.sends) + waits(&it.receives));
         noted.sum::<usize>() == 4
@@ -201,9 +201,9 @@ fn mqs_047_084_blocked_calls_of_all_threads_say_so() {
 }
 
 #[test]
-fn mqs_085_with_a_debugger_sends_stay_until_they_are_collected() {
+fn mqs_085_under_a_debugger_completed_sends_stay_until_collected() {
     let running = start("queues-collected", COLLECTED);
-    let found = look(running.0.id(), |found| {
+    let found = poll(running.0.id(), |found| {
         found.iter().any(|it| !it.calls.is_empty())
     });
     let halo = &found[2];
@@ -218,7 +218,7 @@ fn mqs_085_with_a_debugger_sends_stay_until_they_are_collected() {
 }
 
 #[test]
-fn mqs_090_the_library_has_the_names_of_the_interface_and_needs_libc_alone() {
+fn mqs_090_the_library_exports_the_interface_and_imports_only_libc() {
     let bytes = fs::read(prefix().join("lib/librmpi_mqs.so")).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let (mut has, mut needs) = (BTreeSet::new(), BTreeSet::new());
@@ -253,7 +253,7 @@ fn a_debugger_may_unload_the_library() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.contains(library.to_str().unwrap())
     };
-    // Other tests of this program may have it loaded: running this one in a process of its own is enough.
+    // Other tests of this program may have loaded the library, so this test runs again in a process of its own.
     if std::env::var_os(ALONE).is_none() {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let alone = alone.args(["--exact", "a_debugger_may_unload_the_library"]);

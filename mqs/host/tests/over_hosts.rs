@@ -45,7 +45,7 @@ fn compile(name: &str) -> PathBuf {
 struct Job(Child);
 
 impl Job {
-    /// With a script around each rank: `$0` is the program.
+    /// Starts a job with a script around each rank; in the script, `$0` is the program.
     fn start(hosts: &str, script: &str, program: &Path) -> Self {
         let shell = folder().join("rsh");
         let text = "#!/bin/sh\nshift\ncd / && exec env -i HOME=/ PATH=/usr/bin:/bin sh -c \"$*\"\n";
@@ -64,10 +64,10 @@ impl Job {
     }
 
     /// Repeats `rmpi-queues` until its output contains this line.
-    fn look_for(&self, expected: &str) -> String {
+    fn wait_for(&self, expected: &str) -> String {
         let since = Instant::now();
         loop {
-            let output = look(&self.pid(), &[]);
+            let output = query(&self.pid(), &[]);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             if text.contains(expected) {
                 return text;
@@ -82,22 +82,22 @@ impl Job {
     }
 
     fn json(&self) -> Value {
-        serde_json::from_slice(&look(&self.pid(), &["--json"]).stdout).unwrap()
+        serde_json::from_slice(&query(&self.pid(), &["--json"]).stdout).unwrap()
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.0.id().cast_signed());
-        // It may have ended already.
+        // The job may have ended already.
         let _ = kill(pid, Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
 
-fn look(pid: &str, words: &[&str]) -> Output {
-    let mut look = installed("rmpi-queues");
-    look.args(words).arg(pid).output().unwrap()
+fn query(pid: &str, arguments: &[&str]) -> Output {
+    let mut query = installed("rmpi-queues");
+    query.args(arguments).arg(pid).output().unwrap()
 }
 
 fn parent(pid: u32) -> u32 {
@@ -108,9 +108,9 @@ fn parent(pid: u32) -> u32 {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn the_verdict_is_that_of_all_hosts_and_each_process_has_its_host() {
+fn the_verdict_covers_all_hosts_and_names_them() {
     let job = Job::start("a:2,b:2", "exec \"$0\"", &compile("receive_first"));
-    let text = job.look_for("deadlock: none of the 4 ranks can ever go on");
+    let text = job.wait_for("deadlock: none of the 4 ranks can ever go on");
     for expected in [
         "ranks wait in a circle, each for the next: 0 -> 3 -> 2 -> 1 -> 0",
         "\n  a: ranks 0 and 1\n  b: ranks 2 and 3\n",
@@ -118,23 +118,23 @@ fn the_verdict_is_that_of_all_hosts_and_each_process_has_its_host() {
     ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
-    assert_eq!(look(&job.pid(), &[]).status.code(), Some(3));
+    assert_eq!(query(&job.pid(), &[]).status.code(), Some(3));
     let json = job.json();
     let hosts: Vec<&Value> = (0..4).map(|rank| &json["ranks"][rank]["host"]).collect();
     assert_eq!(hosts, ["a", "a", "b", "b"]);
     assert_eq!(json["unseen"], Value::Null);
-    // A rank stands for its job where its launcher is.
+    // The pid of a rank stands for its whole job, since the job's launcher is on this machine.
     let rank = json["ranks"][2]["pid"].to_string();
-    let text = String::from_utf8(look(&rank, &[]).stdout).unwrap();
+    let text = String::from_utf8(query(&rank, &[]).stdout).unwrap();
     assert!(text.starts_with("deadlock: none of the 4 ranks"), "{text}");
 }
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn ranks_of_other_hosts_that_have_ended_are_known_to_have() {
+fn ended_ranks_on_other_hosts_are_detected() {
     let script = "[ $RMPI_RANK = 1 ] || [ $RMPI_RANK = 2 ] || exec \"$0\"";
     let job = Job::start("a,b,c:2", script, &compile("receive_first"));
-    let text = job.look_for("rank 3 waits for rank 2, which has ended");
+    let text = job.wait_for("rank 3 waits for rank 2, which has ended");
     assert!(
         text.starts_with("deadlock: ranks 0 and 3 of 4 can never go on"),
         "{text}"
@@ -143,30 +143,30 @@ fn ranks_of_other_hosts_that_have_ended_are_known_to_have() {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn a_rank_that_is_not_in_mpi_yet_may_still_come() {
+fn a_remote_rank_before_mpi_init_prevents_a_verdict() {
     let script = "[ $RMPI_RANK = 2 ] && sleep 1000; exec \"$0\"";
     let job = Job::start("a:2,b:1", script, &compile("receive_first"));
-    let text = job.look_for("no verdict: ranks 0 and 1 wait; rank 2 was not looked at");
+    let text = job.wait_for("no verdict: ranks 0 and 1 wait; rank 2 was not looked at");
     assert!(!text.contains("on host b was not"), "{text}");
 }
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn a_host_that_does_not_answer_is_named_and_nothing_is_proved() {
+fn an_unresponsive_host_is_named_and_prevents_a_verdict() {
     let job = Job::start("a:2,b:2", "exec \"$0\"", &compile("receive_first"));
-    job.look_for("deadlock: ");
+    job.wait_for("deadlock: ");
     let rank = job.json()["ranks"][3]["pid"].as_u64().unwrap();
     let daemon = parent(u32::try_from(rank).unwrap());
     let daemon = Pid::from_raw(daemon.cast_signed());
     kill(daemon, Signal::SIGSTOP).unwrap();
-    let (json, text) = (job.json(), look(&job.pid(), &[]));
+    let (json, text) = (job.json(), query(&job.pid(), &[]));
     kill(daemon, Signal::SIGCONT).unwrap();
     assert_eq!(json["verdict"]["kind"], "no_verdict");
     assert_eq!(json["unseen"][0]["ranks"], json!([2, 3]));
     let text = String::from_utf8(text.stdout).unwrap();
     let expected = "  ranks 2 and 3 on host b were not looked at: there was no answer within ";
     assert!(text.contains(expected), "{text}");
-    job.look_for("deadlock: ");
+    job.wait_for("deadlock: ");
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

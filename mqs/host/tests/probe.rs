@@ -24,13 +24,13 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Compiles the library as a third party would: with the installed header alone.
+/// Compiles the library as a third party would: only with the installed header.
 fn library(folder: &Path) -> PathBuf {
     let library = folder.join("libprobe.so");
     let file = source(folder, "probe.c", include_str!("probe.c"));
@@ -41,7 +41,7 @@ fn library(folder: &Path) -> PathBuf {
     library
 }
 
-/// A program that names this library, until this is dropped.
+/// Starts a program whose `MPIR_dll_name` is this library; the program runs until the result is dropped.
 fn start(folder: &Path, library: &str, flags: &[&str]) -> Running {
     let program = folder.join("target");
     let file = source(folder, "target.c", include_str!("target.c"));
@@ -58,19 +58,20 @@ fn start(folder: &Path, library: &str, flags: &[&str]) -> Running {
     running
 }
 
-/// A loaded library's count of allocations that were freed.
+/// Reads and resets what a loaded library counts: 1 for each destroyed image info, and 100 for each destroyed process
+/// info.
 fn destroyed(library: &Path) -> i32 {
     let path = CString::new(library.as_os_str().as_bytes()).unwrap();
     // SAFETY: a string; the library is loaded already.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     // SAFETY: a library that is loaded, and a string.
     let place: *mut i32 = unsafe { libc::dlsym(handle, c"probe_destroyed".as_ptr()) }.cast();
-    // SAFETY: it has an int of this name, and it is not written concurrently.
+    // SAFETY: the library has an int of this name, which is not written concurrently.
     unsafe { place.replace(0) }
 }
 
 #[test]
-fn mqs_048_065_the_debugger_does_what_a_library_may_ask_of_it() {
+fn mqs_048_065_every_debugger_callback_works() {
     let folder = scratch("mqs-probe");
     let library = library(&folder);
     let running = start(&folder, library.to_str().unwrap(), &["-g"]);
@@ -99,7 +100,7 @@ fn mqs_048_065_the_debugger_does_what_a_library_may_ask_of_it() {
 }
 
 #[test]
-fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
+fn mqs_096_types_of_a_stripped_program_come_from_a_given_file() {
     let folder = scratch("mqs-probe-stripped");
     let library = library(&folder);
     let types = folder.join("types.o");
@@ -123,7 +124,7 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
 }
 
 #[test]
-fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
+fn mqs_001_the_library_is_found_in_a_moved_installation_or_by_option() {
     let folder = scratch("mqs-probe-moved");
     let moved = folder.join("moved/opt/mpi/lib");
     std::fs::create_dir_all(&moved).unwrap();

@@ -30,6 +30,6 @@ fn the_completions_are_fresh() {
 }
 
 #[test]
-fn each_of_them_has_the_options() {
+fn man_page_and_completions_have_the_options() {
     pages().assert_all_have(&["all", "json", "graph"], &[]);
 }

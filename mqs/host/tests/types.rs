@@ -51,7 +51,7 @@ fn check(path: &Path) {
 }
 
 #[test]
-fn mqs_059_types_are_found_in_the_file_itself_by_all_their_names() {
+fn mqs_059_types_are_found_in_the_library_by_name() {
     for (name, flags) in [
         ("types-4", &["-gdwarf-4"][..]),
         ("types-5", &["-gdwarf-5"]),
@@ -79,7 +79,7 @@ fn mqs_096_types_are_found_in_a_file_beside_a_stripped_library() {
     assert!(DebugInfo::of(&library).is_none());
     tool(&["--add-gnu-debuglink=libtypes.debug", "libtypes.so"]);
     check(&library);
-    // Distributions have them in a folder of that name.
+    // Distributions have debug files in a folder of that name.
     std::fs::create_dir(folder.join(".debug")).unwrap();
     std::fs::rename(
         folder.join("libtypes.debug"),
@@ -90,7 +90,7 @@ fn mqs_096_types_are_found_in_a_file_beside_a_stripped_library() {
 }
 
 #[test]
-fn files_that_are_none_have_no_types() {
+fn damaged_or_missing_debug_info_yields_no_types() {
     let folder = scratch("types-none");
     let empty = source(&folder, "empty", "");
     assert!(DebugInfo::of(&empty).is_none());

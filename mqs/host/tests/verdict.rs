@@ -151,7 +151,7 @@ fn verdict_with(ranks: &[RankReport], complete: bool, doubts: &BTreeMap<i32, Dou
 }
 
 #[test]
-fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
+fn a_wait_cycle_is_found_and_ranks_behind_it_are_stuck() {
     let ring = |me: i32| rank(me, 4).receives(i64::from((me + 2) % 3), 7, "MPI_Recv");
     let tail = rank(3, 4).receives(0, 7, "MPI_Recv");
     let verdict = verdict_of(&[ring(0), ring(1), ring(2), tail]);
@@ -167,7 +167,7 @@ fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
 }
 
 #[test]
-fn a_rank_that_is_not_in_mpi_may_still_come() {
+fn a_rank_outside_mpi_is_no_deadlock() {
     let verdict = verdict_of(&[rank(0, 2).receives(1, 0, "MPI_Recv"), rank(1, 2)]);
     assert_eq!(verdict.kind, VerdictKind::Waiting);
     assert_eq!(
@@ -177,7 +177,7 @@ fn a_rank_that_is_not_in_mpi_may_still_come() {
 }
 
 #[test]
-fn nobody_is_accused_who_was_not_seen_twice_in_the_same_call() {
+fn a_deadlock_needs_two_observations_of_the_same_call() {
     let ranks = [0, 1].map(|me| rank(me, 2).receives(i64::from(1 - me), 0, "MPI_Recv"));
     assert_eq!(verdict_of(&ranks).kind, VerdictKind::Deadlock);
     for doubt in [Doubt::Moved, Doubt::Restless, Doubt::Threads] {
@@ -193,20 +193,20 @@ fn nobody_is_accused_who_was_not_seen_twice_in_the_same_call() {
 }
 
 #[test]
-fn a_message_that_fits_is_under_way() {
+fn a_matching_send_and_receive_are_no_deadlock() {
     let ranks = [
         rank(0, 2).receives(1, 3, "MPI_Recv"),
         rank(1, 2).sends(0, 3, "MPI_Send"),
     ];
     let verdict = verdict_of(&ranks);
     assert_eq!(verdict.kind, VerdictKind::Waiting);
-    let words = "no deadlock: ranks 0 and 1 wait; send and receive are both there for ranks 0 and 1, whose call can end; look \
+    let expected = "no deadlock: ranks 0 and 1 wait; send and receive are both there for ranks 0 and 1, whose call can end; look \
                  again to see whether it does";
-    assert_eq!(verdict.headline, words);
+    assert_eq!(verdict.headline, expected);
 }
 
 #[test]
-fn all_of_a_waitall_must_come_and_one_of_a_waitany() {
+fn waitall_needs_all_requests_and_waitany_one() {
     let others = || [rank(1, 3).receives(0, 9, "MPI_Recv"), rank(2, 3)];
     let job = |call| {
         let first = rank(0, 3).receives(1, 0, call).receives(2, 0, call);
@@ -218,7 +218,7 @@ fn all_of_a_waitall_must_come_and_one_of_a_waitany() {
 }
 
 #[test]
-fn a_receive_from_any_rank_needs_one_that_can_come() {
+fn an_any_source_receive_is_stuck_only_if_all_ranks_are() {
     let worker = |me| rank(me, 3).receives(0, 1, "MPI_Recv");
     let master = || rank(0, 3).receives(-1, 0, "MPI_Recv");
     assert_eq!(
@@ -229,7 +229,7 @@ fn a_receive_from_any_rank_needs_one_that_can_come() {
 }
 
 #[test]
-fn who_has_ended_never_comes_and_who_was_not_looked_at_may() {
+fn an_ended_rank_is_a_cause_and_an_unread_rank_is_not() {
     let ranks = [rank(0, 2).receives(1, 0, "MPI_Recv")];
     let verdict = verdict_of(&ranks);
     assert_eq!(verdict.stuck, [0]);
@@ -249,15 +249,15 @@ fn who_has_ended_never_comes_and_who_was_not_looked_at_may() {
 }
 
 #[test]
-fn a_process_without_a_rank_may_be_any_of_the_missing() {
-    let mut stranger = rank(1, 2);
-    (stranger.rank, stranger.communicators) = (None, Vec::new());
-    let verdict = verdict_of(&[rank(0, 2).receives(1, 0, "MPI_Recv"), stranger]);
+fn a_process_without_a_rank_prevents_a_verdict() {
+    let mut unranked = rank(1, 2);
+    (unranked.rank, unranked.communicators) = (None, Vec::new());
+    let verdict = verdict_of(&[rank(0, 2).receives(1, 0, "MPI_Recv"), unranked]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
 #[test]
-fn a_collective_waits_for_those_who_have_called_it_less_often() {
+fn a_collective_waits_for_ranks_with_fewer_calls() {
     let inside = |me| rank(me, 3).enters("MPI_Barrier").has_called("Barrier", 5);
     let late = rank(2, 3)
         .receives(0, 0, "MPI_Recv")
@@ -285,7 +285,7 @@ fn a_collective_waits_for_those_who_have_called_it_less_often() {
 }
 
 #[test]
-fn where_counts_decide_one_late_rank_that_can_come_is_enough() {
+fn a_v_collective_is_not_stuck_if_a_late_rank_can_progress() {
     let job = |name: &'static str| {
         let inside = rank(0, 3)
             .enters(&format!("MPI_{name}"))
@@ -298,7 +298,7 @@ fn where_counts_decide_one_late_rank_that_can_come_is_enough() {
 }
 
 #[test]
-fn what_nearly_fits_is_told_with_its_difference() {
+fn a_near_match_is_reported_with_its_difference() {
     let receiver = rank(0, 3)
         .receives(1, 7, "MPI_Recv")
         .has_from(1, 8)
@@ -322,16 +322,17 @@ fn what_nearly_fits_is_told_with_its_difference() {
         ]
     );
     let verdict = verdict(&waits, &BTreeMap::new());
-    let words = "rank 0 waits for tag 7 from rank 1 on MPI_COMM_WORLD, and tag 8 has come from it";
+    let expected =
+        "rank 0 waits for tag 7 from rank 1 on MPI_COMM_WORLD, and tag 8 has come from it";
     assert!(
-        verdict.causes.contains(&words.to_owned()),
+        verdict.causes.contains(&expected.to_owned()),
         "{:?}",
         verdict.causes
     );
 }
 
 #[test]
-fn many_that_do_the_same_are_one_line() {
+fn ranks_in_the_same_call_share_one_line() {
     let ring: Vec<RankReport> = (0..64)
         .map(|me| rank(me, 64).receives(i64::from((me + 63) % 64), 7, "MPI_Recv"))
         .collect();
@@ -352,7 +353,7 @@ fn many_that_do_the_same_are_one_line() {
 }
 
 #[test]
-fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
+fn the_verdict_scales_to_640000_receives() {
     let many = |me: i32| {
         let mut it = rank(me, 64);
         for tag in 0..10_000 {
@@ -365,7 +366,7 @@ fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
 }
 
 #[test]
-fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
+fn a_library_that_does_not_report_calls_gives_no_verdict() {
     let mut ranks = [rank(0, 2), rank(1, 2)];
     ranks.iter_mut().for_each(|it| it.reports_calls = false);
     let waits = waits(&ranks, JobCoverage { complete: true });
@@ -379,7 +380,7 @@ fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
 }
 
 #[test]
-fn who_names_different_roots_can_never_go_on_once_all_are_there() {
+fn different_roots_deadlock_once_all_ranks_have_called() {
     let reduce = |me: i32, size: i32, root: i64| {
         let it = rank(me, size).enters_at("MPI_Reduce", 4, Some(root));
         it.has_called("Reduce", 1)
@@ -401,14 +402,14 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
         verdict_of(&[reduce(0, 2, 1), reduce(1, 2, 1)]).kind,
         VerdictKind::NoVerdict
     );
-    // The third may still send what is missing.
+    // The third rank may still send the missing data.
     let verdict = verdict_of(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
-/// The third rank has received its data from the second, and waits for both in the next call.
+/// The third rank has received its data from the second rank, and waits for the other two ranks in the next call.
 #[test]
-fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
+fn different_roots_deadlock_after_a_third_rank_has_left() {
     let bcast = |me: i32, root: i64| {
         let it = rank(me, 3).enters_at("MPI_Bcast", 4, Some(root));
         it.has_called("Bcast", 1)
@@ -421,7 +422,7 @@ fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
         (VerdictKind::Deadlock, &[0, 1, 2][..]),
         "{verdict:?}"
     );
-    // It may still progress, as long as it is not known to wait.
+    // The third rank may still progress if it is not known to wait.
     let doubts = BTreeMap::from([(2, Doubt::Restless)]);
     let verdict = verdict_with(&[bcast(0, 0), bcast(1, 1), third], true, &doubts);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
@@ -434,7 +435,7 @@ fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
 }
 
 #[test]
-fn who_is_at_the_same_call_has_come_however_often_it_called_before() {
+fn a_rank_in_the_same_collective_counts_as_arrived() {
     let bcast = |me: i32, number| {
         let it = rank(me, 3).enters_at("MPI_Allreduce", 9, None);
         it.has_called("Allreduce", number)
@@ -444,7 +445,7 @@ fn who_is_at_the_same_call_has_come_however_often_it_called_before() {
 }
 
 #[test]
-fn what_has_met_ends_by_itself_and_what_is_not_known_may_not() {
+fn a_matched_request_is_no_deadlock_and_an_unlisted_one_no_verdict() {
     let mut ranks = [
         rank(0, 2).receives(1, 3, "MPI_Wait"),
         rank(1, 2).receives(0, 3, "MPI_Recv"),
@@ -458,7 +459,7 @@ fn what_has_met_ends_by_itself_and_what_is_not_known_may_not() {
 }
 
 #[test]
-fn a_waitall_tells_how_many_of_its_requests_are_done() {
+fn a_waitall_line_counts_the_completed_requests() {
     let mut first = rank(0, 2).receives(1, 0, "MPI_Waitall");
     first.communicators[0].receives[0].requests = Some((3, 1));
     let text = |ranks: &[RankReport]| {
@@ -472,7 +473,7 @@ fn a_waitall_tells_how_many_of_its_requests_are_done() {
 }
 
 #[test]
-fn a_persistent_receive_that_was_not_started_is_named() {
+fn an_inactive_persistent_receive_that_matches_is_reported() {
     let sender = rank(0, 2).sends(1, 5, "MPI_Send");
     let mut receiver = rank(1, 2).receives(0, 7, "MPI_Recv");
     let fits = operation(None, 5, None);
@@ -489,16 +490,16 @@ fn a_persistent_receive_that_was_not_started_is_named() {
         ]
     );
     let verdict = verdict(&waits, &BTreeMap::new());
-    let words = "rank 0 waits until rank 1 receives tag 5 on MPI_COMM_WORLD: its persistent receive would, but was not started";
+    let expected = "rank 0 waits until rank 1 receives tag 5 on MPI_COMM_WORLD: its persistent receive would, but was not started";
     assert!(
-        verdict.causes.contains(&words.to_owned()),
+        verdict.causes.contains(&expected.to_owned()),
         "{:?}",
         verdict.causes
     );
 }
 
 #[test]
-fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
+fn different_byte_counts_deadlock_though_some_ranks_have_left() {
     let bcast = |me: i32, size: i32, bytes: i64| {
         let it = rank(me, size).enters_at("MPI_Bcast", 4, Some(0));
         it.with_bytes(bytes).has_called("Bcast", 1)
@@ -520,7 +521,7 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
         (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
-    // They may wait for the rank that has not come.
+    // The first two ranks may wait for the third, which has not come.
     let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
     let verdict = verdict_of(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
@@ -528,7 +529,7 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
 }
 
 #[test]
-fn nonblocking_collectives_in_another_order_can_never_end() {
+fn nonblocking_collectives_in_different_order_deadlock() {
     let two = |me: i32, names: [&'static str; 2]| {
         let it = rank(me, 2).begins(names[0], 0, Some("MPI_Waitall"));
         let it = it.begins(names[1], 1, Some("MPI_Waitall"));
@@ -542,7 +543,7 @@ fn nonblocking_collectives_in_another_order_can_never_end() {
     assert_eq!(verdict.causes.len(), 3, "{:?}", verdict.causes);
     let verdict = verdict_of(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
-    // One of two of the same kind has not come yet.
+    // Rank 1 has come to only one of two barriers.
     let once = rank(1, 2)
         .receives(0, 7, "MPI_Recv")
         .has_called("Barrier", 1);

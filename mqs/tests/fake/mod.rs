@@ -70,7 +70,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Rank 1 of 4, with `MPI_COMM_WORLD` alone.
+    /// Rank 1 of 4, whose only communicator is `MPI_COMM_WORLD`.
     pub(crate) fn new() -> Self {
         let mut model = Self {
             anchor: Box::new(Anchor::new()),
@@ -95,7 +95,7 @@ impl Model {
         model
     }
 
-    /// A communicator; groups other than the world's have tables.
+    /// Adds a communicator. A group whose ranks differ from the world ranks gets a table of world ranks.
     pub(crate) fn comm(
         &mut self,
         context: u32,
@@ -123,7 +123,7 @@ impl Model {
         row
     }
 
-    /// An operation in the next free slot.
+    /// Adds an operation in the next free slot.
     pub(crate) fn slot(&mut self, change: impl FnOnce(&mut RequestFields)) {
         if self.slots == self.chunks.len() * queue_layout::CHUNK_SLOTS {
             self.chunks.push(Box::default());
@@ -145,7 +145,7 @@ impl Model {
         self.chunks.last_mut().unwrap().slots[at].record_datatype(handle);
     }
 
-    /// The process that has this memory.
+    /// A process with this memory, in which MPI is initialized.
     pub(crate) fn process(&self) -> Fake {
         let tables = (&*self.table, &*self.calls);
         self.anchor
@@ -153,7 +153,7 @@ impl Model {
         self.image()
     }
 
-    /// The same, but MPI is not marked as initialized.
+    /// A process with this memory, which this function does not mark as initialized.
     pub(crate) fn image(&self) -> Fake {
         let mut memory = vec![
             bytes_of(&*self.anchor, 1),
@@ -178,13 +178,13 @@ impl Model {
 
 fn bytes_of<T>(first: *const T, count: usize) -> (u64, Vec<u8>) {
     let bytes = count * size_of::<T>();
-    // SAFETY: `count` objects that the caller has; those with padding were made zero or are without.
+    // SAFETY: `count` objects of the caller's, which have no padding, or padding that was set to zero.
     let copy = unsafe { core::slice::from_raw_parts(first.cast::<u8>(), bytes) }.to_vec();
     (first.addr() as u64, copy)
 }
 
 impl Fake {
-    /// The process that has this memory, its anchor at the beginning of the first piece.
+    /// A process with this memory; its anchor is at the beginning of the first piece.
     pub(crate) fn of(memory: Vec<(u64, Vec<u8>)>) -> Self {
         Self {
             symbols: vec![("rmpi_debug_anchor", memory[0].0)],
@@ -207,13 +207,13 @@ impl Fake {
         self.reads.get()
     }
 
-    /// Attaches the library to the process; returns the results of `setup_image`, `image_has_queues`, `setup_process` and
-    /// `process_has_queues`, up to the first failure, and the message.
+    /// Attaches the library to the process. Returns the results of `setup_image`, `image_has_queues` and
+    /// `setup_process`; then, if all three are [`OK`], that of `process_has_queues`; and the message, if any.
     pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
         self.attach_with(&BASIC, &IMAGE, &PROCESS)
     }
 
-    /// The same with other static tables.
+    /// [`attach`](Self::attach) with the given tables of callbacks.
     pub(crate) fn attach_with(
         &mut self,
         basic: &'static BasicCallbacks,
@@ -236,22 +236,22 @@ impl Fake {
             answers.push(unsafe { mqs_process_has_queues(it, &raw mut message) });
         }
         // SAFETY: NULL, or a string that stays.
-        let said = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) });
+        let text = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) });
         (
             answers,
-            said.map(|said| said.to_string_lossy().into_owned()),
+            text.map(|text| text.to_string_lossy().into_owned()),
         )
     }
 
-    /// Detaches it, and checks that all memory was freed.
+    /// Detaches the library, and checks that all memory was freed.
     pub(crate) fn detach(&mut self) {
-        self.let_go();
-        assert_eq!(ALLOCATED.get(), 0, "memory that was not given back");
+        self.release();
+        assert_eq!(ALLOCATED.get(), 0, "memory that was not freed");
     }
 
-    /// Detaches it while others stay attached.
-    pub(crate) fn let_go(&mut self) {
-        // SAFETY: what the library attached, once.
+    /// Detaches the library from this process, while other processes stay attached.
+    pub(crate) fn release(&mut self) {
+        // SAFETY: the info that the library attached, destroyed once.
         unsafe { mqs_destroy_process_info(core::mem::replace(&mut self.process_info, null_mut())) };
         // SAFETY: as above.
         unsafe { mqs_destroy_image_info(core::mem::replace(&mut self.image_info, null_mut())) };
@@ -294,7 +294,7 @@ impl Fake {
         let mut ranks = vec![-7; comm.size as usize + 1];
         // SAFETY: as above.
         check(unsafe { mqs_get_comm_group(it, ranks.as_mut_ptr()) })?;
-        assert_eq!(ranks.pop(), Some(-7), "more ranks than the size says");
+        assert_eq!(ranks.pop(), Some(-7), "more ranks than the size");
         let mut queues = [const { Vec::new() }; 3];
         let (mut others, mut inactive) = (Vec::new(), Vec::new());
         let ours = [
@@ -350,7 +350,7 @@ const fn predefined(handle: u32, bytes: u64, name: &str) -> TypeRow {
 
 thread_local! {
     static ALLOCATED: Cell<i64> = const { Cell::new(0) };
-    /// Allocations until the allocator fails.
+    /// Number of allocations that still succeed before the allocator fails.
     pub(crate) static PATIENCE: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 
@@ -442,7 +442,7 @@ unsafe extern "C" fn fetch_data(
             .ok()
             .and_then(|at| piece.get(at..at.checked_add(bytes as usize)?));
         if let Some(found) = found {
-            // SAFETY: as many bytes as were asked for.
+            // SAFETY: as many bytes as were requested.
             unsafe {
                 into.cast::<u8>()
                     .copy_from_nonoverlapping(found.as_ptr(), found.len())

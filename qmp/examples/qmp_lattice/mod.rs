@@ -32,7 +32,7 @@ unsafe extern "C" {
 
 /// Axes of the lattice.
 pub const AXES: usize = 4;
-/// Faces of a box. The lower one along an axis has the number 2 * axis, the upper one the next.
+/// Faces of a box. Along an axis, the lower face has the number 2 * axis, the upper face the number 2 * axis + 1.
 pub const FACES: usize = 2 * AXES;
 const LATTICE: [usize; AXES] = [8, 8, 8, 16];
 
@@ -55,7 +55,7 @@ impl Qmp {
         value
     }
 
-    /// The largest of all nodes.
+    /// The largest value of all nodes.
     pub fn max(&self, mut value: f64) -> f64 {
         // SAFETY: one number.
         must(unsafe { QMP_max_double(&mut value) });
@@ -76,7 +76,7 @@ fn must(status: c_int) {
     assert_eq!(status, 0, "{}", words().to_string_lossy());
 }
 
-/// A box of sites, the first axis fastest.
+/// A box of sites, numbered such that the first axis runs fastest.
 #[derive(Clone, Copy)]
 pub struct LatticeBox {
     /// Its dimensions.
@@ -108,12 +108,13 @@ impl LatticeBox {
         self.edges.iter().product()
     }
 
-    /// Distance in a field of neighbours along an axis.
+    /// Distance, in the memory of a field, between neighbours along an axis.
     pub fn step(&self, axis: usize) -> usize {
         self.edges[..axis].iter().product()
     }
 
-    /// The number in the whole lattice of a site here, moved along an axis.
+    /// The number, in the whole lattice, of the site that is `distance` steps along an axis from the site `site` of
+    /// this box.
     pub fn number(&self, site: usize, axis: usize, distance: isize) -> usize {
         let (mut number, mut scale, mut rest) = (0, 1, site);
         for a in 0..AXES {
@@ -153,7 +154,7 @@ impl HaloField {
         all
     }
 
-    /// The two messages of a face.
+    /// Declares the two messages of a face: its layer is sent, and the neighbour's layer is received.
     fn declare(&mut self, shape: &LatticeBox, face: usize) -> [*mut c_void; 2] {
         let (axis, is_upper) = (face / 2, face % 2 == 1);
         let (below, edge) = (shape.step(axis), shape.edges[axis]);
@@ -165,7 +166,7 @@ impl HaloField {
         let (block, distance) = (size_of::<f64>() * below, (size_of::<f64>() * below * edge) as isize);
         // SAFETY: the layer is in the field, whose memory is stable until the messages are freed.
         let out = unsafe { QMP_declare_strided_msgmem(layer.cast(), block, blocks as c_int, distance) };
-        // SAFETY: a complete vector, for which the same holds.
+        // SAFETY: a complete vector, whose memory is stable until the messages are freed.
         let inside = unsafe { QMP_declare_msgmem(ghost.cast(), block * blocks) };
         // SAFETY: handles that were just made; a failed declaration is reported when all are joined.
         let messages = unsafe { [QMP_declare_send_relative(out, axis, sign, 0), QMP_declare_receive_relative(inside, axis, sign, 0)] };

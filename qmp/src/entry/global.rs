@@ -16,7 +16,7 @@ use crate::global;
 use crate::mpi::{Datatype, Op};
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// A pair of functions for one value, on the default communicator and on a given one.
+/// A pair of functions that reduce one value, on the default communicator and on a given one.
 macro_rules! of_one {
     ($($plain:ident $with_comm:ident $item:ty, $kind:ident $op:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -37,7 +37,7 @@ macro_rules! of_one {
     )*};
 }
 
-/// The same for arrays.
+/// A pair of functions that sum arrays, on the default communicator and on a given one.
 macro_rules! of_many {
     ($($plain:ident $with_comm:ident $item:ty, $kind:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -80,7 +80,7 @@ of_many! {
     QMP_sum_long_double_array QMP_comm_sum_long_double_array LongDouble, LONG_DOUBLE;
 }
 
-/// A double of the caller's, summed in extended precision.
+/// Sums a double of the caller's over all nodes in extended precision, in place.
 unsafe fn extended(which: Option<usize>, value: *mut f64) -> Result<()> {
     if value.is_null() {
         return Err(QmpFailure::new(

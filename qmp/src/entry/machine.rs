@@ -79,28 +79,32 @@ unsafe fn take_options(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Result<
     // SAFETY: not NULL, one number.
     let count = usize::try_from(unsafe { argc.read() }).unwrap_or_default();
     // SAFETY: not NULL, one pointer.
-    let words = unsafe { argv.read() };
-    if words.is_null() {
+    let arguments = unsafe { argv.read() };
+    if arguments.is_null() {
         return Ok(Options::default());
     }
-    // SAFETY: a command line of `count` words.
+    // SAFETY: a command line of `count` arguments.
     let pointers: Vec<*mut c_char> = (0..count)
-        .map(|at| unsafe { words.wrapping_add(at).read() })
+        .map(|at| unsafe { arguments.wrapping_add(at).read() })
         .collect();
-    let text = |word: &*mut c_char| {
-        // SAFETY: each word is a string.
-        let word = unsafe { CStr::from_ptr(*word) };
-        word.to_string_lossy().into_owned()
+    let text = |argument: &*mut c_char| {
+        // SAFETY: each argument is a string.
+        let argument = unsafe { CStr::from_ptr(*argument) };
+        argument.to_string_lossy().into_owned()
     };
     let texts: Vec<String> = pointers.iter().map(text).collect();
     let (options, left) = command_line::parse(&texts)?;
     for (to, from) in left.iter().enumerate() {
-        // SAFETY: within the words of the command line.
-        unsafe { words.wrapping_add(to).write(pointers[*from]) };
+        // SAFETY: within the arguments of the command line.
+        unsafe { arguments.wrapping_add(to).write(pointers[*from]) };
     }
     if left.len() < count {
-        // SAFETY: within the words of the command line, which now ends here.
-        unsafe { words.wrapping_add(left.len()).write(core::ptr::null_mut()) };
+        // SAFETY: within the arguments of the command line, which now ends here.
+        unsafe {
+            arguments
+                .wrapping_add(left.len())
+                .write(core::ptr::null_mut())
+        };
     }
     // SAFETY: not NULL, one number.
     unsafe { argc.write(c_int::try_from(left.len()).unwrap_or_default()) };
@@ -316,13 +320,15 @@ fn job() -> usize {
     state::visit(|state| state.job)
 }
 
-/// `QMP_get_number_of_job_geometry_dimensions`: axes of the grid of this job's nodes; 0 without a grid on the command line.
+/// `QMP_get_number_of_job_geometry_dimensions`: number of axes of the grid of this job's nodes; 0 if no grid is
+/// declared.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_number_of_job_geometry_dimensions() -> c_int {
     topology::axes(Some(job()))
 }
 
-/// `QMP_get_job_geometry`: the grid of this job's nodes, not that of the jobs; NULL without a grid on the command line.
+/// `QMP_get_job_geometry`: the dimensions of the grid of this job's nodes, not those of a grid of jobs; NULL if no grid
+/// is declared.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_job_geometry() -> *const c_int {
     topology::dims(Some(job()))
@@ -352,7 +358,8 @@ pub extern "C" fn QMP_reset_total_qmp_time() {
     state::visit(|state| state.seconds = 0.0);
 }
 
-/// `QMP_get_total_qmp_time`: seconds in messages and global operations, counted while `QMP_profcontrol` is above 0.
+/// `QMP_get_total_qmp_time`: seconds in waits for messages and in global operations, counted while `QMP_profcontrol` is
+/// above 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_total_qmp_time() -> f64 {
     state::visit(|state| state.seconds)

@@ -2,8 +2,9 @@
 //! Memory and messages.
 //!
 //! # Safety
-//! As in [`super`]. Declared memory stays the program's: it must exist as long as a message is declared with it, and must not be
-//! accessed while one is in progress.
+//! As in [`super`]. Declared memory stays the program's: it must exist as long as a message is declared with it. While
+//! such a message is in progress, the program must not write the memory and, if the message is a receive, must not read
+//! it either.
 #![allow(unsafe_code, reason = "C entry points")]
 #![allow(
     clippy::missing_safety_doc,
@@ -56,7 +57,7 @@ pub extern "C" fn QMP_free_memory(memory: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMP_declare_msgmem(base: *const c_void, bytes: usize) -> *mut c_void {
     let stride = isize::try_from(bytes).unwrap_or_default();
-    // SAFETY: as declared.
+    // SAFETY: declared memory: see the head of this file.
     let piece = unsafe { StridedPiece::new(base.cast_mut(), bytes, 1, stride) };
     handle(channel::declare_memory(vec![piece]))
 }
@@ -75,7 +76,7 @@ unsafe fn strided(
         )
     };
     let blocks = usize::try_from(blocks).map_err(wrong)?;
-    // SAFETY: as declared.
+    // SAFETY: declared memory: see the head of this file.
     Ok(unsafe { StridedPiece::new(base, bytes, blocks, stride) })
 }
 
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn QMP_declare_strided_msgmem(
     blocks: c_int,
     stride: isize,
 ) -> *mut c_void {
-    // SAFETY: as declared.
+    // SAFETY: declared memory: see the head of this file.
     let piece = unsafe { strided(base, bytes, blocks, stride) };
     handle(piece.and_then(|piece| channel::declare_memory(vec![piece])))
 }
@@ -107,7 +108,7 @@ unsafe fn strided_array(
     let blocks = unsafe { array(blocks.cast_const(), count) }?;
     // SAFETY: as above.
     let strides = unsafe { array(strides.cast_const(), count) }?;
-    // SAFETY: as declared.
+    // SAFETY: declared memory: see the head of this file.
     let piece = |index: usize| unsafe {
         strided(bases[index], bytes[index], blocks[index], strides[index])
     };
@@ -177,7 +178,7 @@ unsafe fn indexed(
         // The product of two 32-bit numbers fits in 64 bits.
         let place = base.wrapping_byte_offset(*index as isize * item as isize);
         let place = if base.is_null() { base } else { place };
-        // SAFETY: as declared.
+        // SAFETY: declared memory: see the head of this file.
         Ok(unsafe {
             StridedPiece::new(place, whole, 1, isize::try_from(whole).unwrap_or_default())
         })
@@ -211,7 +212,7 @@ pub extern "C" fn QMP_free_msgmem(memory: usize) {
     }
 }
 
-/// A pair of declarations by neighbour, on the default communicator and on a given one.
+/// A pair of functions that declare a message with a neighbour, on the default communicator and on a given one.
 macro_rules! relative {
     ($($plain:ident $with_comm:ident $direction:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -228,7 +229,7 @@ macro_rules! relative {
     )*};
 }
 
-/// A pair of declarations by node.
+/// A pair of functions that declare a message with a node by number, on the default communicator and on a given one.
 macro_rules! absolute {
     ($($plain:ident $with_comm:ident $direction:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
@@ -281,7 +282,7 @@ pub extern "C" fn QMP_free_msghandle(message: usize) {
     }
 }
 
-/// `QMP_change_address`: the first message of the handle, which must be its only one.
+/// `QMP_change_address`: the handle must have one message only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMP_change_address(message: usize, base: *mut c_void) -> QmpStatus {
     status(channel::change_addresses(message, &[base], moved))
@@ -300,7 +301,7 @@ pub unsafe extern "C" fn QMP_change_address_multiple(
 }
 
 fn moved(piece: StridedPiece, from: *mut c_void, to: *mut c_void) -> StridedPiece {
-    // SAFETY: the caller declares the new memory as it did the old one.
+    // SAFETY: the caller guarantees for the new memory what it guaranteed for the old one.
     unsafe { piece.moved(from, to) }
 }
 

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
     unsafe { to.wrapping_add(length).write(0) };
 }
 
-/// `QMP_error_string`: the text of any number: a code of QMP, one of MPI, or neither.
+/// `QMP_error_string`: the text of any number, whether it is a code of QMP, a code of MPI, or neither.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_error_string(code: c_int) -> *const c_char {
     status_text(QmpStatus(code))

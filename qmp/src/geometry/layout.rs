@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The best grid of nodes for a lattice, and the part of the lattice on each node.
+//! Finds the best grid of nodes for a lattice, and the part of the lattice on each node.
 
 use core::ffi::c_int;
 
 use super::{AXES_MAX, NodeHosts, best_block, positive, quotients, show, surface};
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// The best of all grids that divide a lattice evenly. Criteria, in this order:
+/// The best of all grids that divide a lattice evenly. The criteria, the most important first:
 ///
 /// 1. no even edge of the lattice becomes odd, since codes with even-odd sites need even edges;
 /// 2. compact parts: the smallest surface over all sides;
@@ -52,8 +52,8 @@ pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
         .collect())
 }
 
-/// Calls `visit` with every grid of `nodes` that divides the lattice, starting with those that divide the first axes least, until it
-/// returns false. Returns false if it did.
+/// Calls `visit` with every grid of `nodes` that divides the lattice, starting with those that divide the first axes
+/// least, until `visit` returns false. Returns false if `visit` did.
 fn divisions(lattice: &[usize], nodes: usize, visit: &mut dyn FnMut(&[usize]) -> bool) -> bool {
     let mut grid = [1; AXES_MAX];
     divide(lattice, &mut grid[..lattice.len()], 0, nodes, visit)
@@ -86,9 +86,9 @@ type Shape = (bool, u128, u128);
 
 struct BestGrid<'a> {
     lattice: &'a [usize],
-    /// Nodes of a host.
+    /// Nodes per block if hosts form blocks of the grid; `None`: blocks are useless.
     each: Option<usize>,
-    /// The shape of the parts, surface between hosts, the grid.
+    /// The best grid so far: the shape of its parts, its surface between hosts, and the grid itself.
     found: Option<(Shape, u128, Vec<usize>)>,
 }
 
@@ -106,14 +106,14 @@ impl BestGrid<'_> {
         let block = self.each.and_then(|each| best_block(grid, &sub, each));
         let between_hosts = block.map_or(0, |(_, between)| between);
         let is_better = |best: &(Shape, u128, _)| (shape, between_hosts) < (best.0, best.1);
-        // Grids come sorted by the first axes: the first of several equal ones divides later axes more.
+        // Grids come sorted by the first axes, so the first of several equally good grids divides later axes more.
         if self.found.as_ref().is_none_or(is_better) {
             self.found = Some((shape, between_hosts, grid.to_vec()));
         }
     }
 }
 
-/// The error text for a lattice that so many nodes cannot divide, with the nearest numbers that can.
+/// The error text for a lattice that `nodes` nodes cannot divide evenly, with the nearest numbers of nodes that can.
 fn why_not(lattice: &[usize], nodes: usize) -> String {
     let does = |count: &usize| !divisions(lattice, *count, &mut |_| false);
     let below = (1..nodes).rev().take(MAX_DISTANCE).find(does);
@@ -150,20 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn edges_stay_even_as_long_as_they_can() {
+    fn edges_of_parts_stay_even_if_possible() {
         let grid = |lattice: &[c_int], nodes| layout(lattice, nodes, &one_host(nodes)).unwrap();
         assert_eq!(grid(&[4, 4, 4, 4], 16), [2, 2, 2, 2]);
         assert_eq!(grid(&[8, 8, 8, 8], 16), [2, 2, 2, 2]);
-        // Parts of 3x4 are squarer than those of 6x2.
+        // Parts of 3x4 would be squarer than those of 6x2, but have an odd edge.
         assert_eq!(grid(&[12, 12], 12), [2, 6]);
-        // What is odd in the lattice does not count.
+        // An edge that is odd in the lattice does not count.
         assert_eq!(grid(&[4, 4, 3], 4), [2, 2, 1]);
-        // No part has even edges alone.
+        // No grid gives parts in which all edges are even.
         assert_eq!(grid(&[12, 12, 12], 48), [3, 4, 4]);
     }
 
     #[test]
-    fn qmp_122_of_equal_grids_the_one_that_crosses_less_between_hosts_is_taken() {
+    fn qmp_122_among_equal_grids_the_one_with_least_host_traffic_is_taken() {
         let (lattice, hosts) = ([12, 8, 24], hosts(4, 3));
         let (alone, near) = ([2, 1, 6], [3, 1, 4]);
         assert_eq!(layout(&lattice, 12, &one_host(12)).unwrap(), alone);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lattice_that_cannot_be_divided_is_refused() {
+    fn an_indivisible_lattice_is_refused_with_possible_node_counts() {
         let why = layout(&[4, 4], 3, &one_host(3)).unwrap_err();
         assert_eq!(why.status, QmpStatus::INVALID_TOPOLOGY);
         assert_eq!(

@@ -4,7 +4,7 @@
 
 static int value[4];
 
-static void qmp_041_qmp_028_memory_that_is_none(void)
+static void qmp_041_qmp_028_invalid_memory(void)
 {
     int *foreign = value;
     QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
@@ -34,7 +34,7 @@ static void qmp_040_messages_that_are_too_large(void)
     NOTHING(QMP_declare_strided_msgmem(value, (size_t)1 << 40, 1 << 30, 1), QMP_MEMSIZE_TOOBIG);
 }
 
-static void qmp_043_qmp_126_nodes_that_are_none(void)
+static void qmp_043_qmp_126_invalid_nodes(void)
 {
     QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
     NOTHING(QMP_declare_send_to(mem, size, 0), QMP_NODE_OUTRANGE);
@@ -48,7 +48,7 @@ static void qmp_043_qmp_126_nodes_that_are_none(void)
     QMP_free_msgmem(mem);
 }
 
-static void qmp_036_qmp_037_handles_that_are_none(void)
+static void qmp_036_qmp_037_invalid_handles(void)
 {
     QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
     QMP_msghandle_t send = QMP_declare_send_to(mem, rank, 0), foreign = (QMP_msghandle_t)(void *)value;
@@ -77,7 +77,7 @@ static void qmp_036_qmp_037_handles_that_are_none(void)
     QMP_free_msgmem(mem);
 }
 
-static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
+static void qmp_046_starting_freeing_and_moving_active_messages(void)
 {
     int out = rank, in = -1;
     struct pair self = declare_pair(&out, sizeof out, rank, &in, sizeof in, rank);
@@ -140,9 +140,9 @@ static void qmp_029_messages_that_are_too_long(void)
         struct pair ring = declare_pair(out, LARGE, (rank + 1) % size, in, wrong ? LARGE / 2 : LARGE, (rank + size - 1) % size);
         WORKS(QMP_start(ring.receive));
         WORKS(QMP_start(ring.send));
-        int told = QMP_wait(ring.receive), told_too = QMP_wait(ring.send);
-        EQUAL(told, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
-        EQUAL(told_too, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        int receive_status = QMP_wait(ring.receive), send_status = QMP_wait(ring.send);
+        EQUAL(receive_status, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        EQUAL(send_status, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
         EQUAL(QMP_get_error_number(ring.receive), wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
         free_pair(ring);
     }
@@ -152,7 +152,7 @@ static void qmp_029_messages_that_are_too_long(void)
 static void qmp_029_small_messages_that_are_too_long(void)
 {
     static char out[10], in[5], other[4];
-    char words[200];
+    char expected[200];
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
     QMP_comm_t comm;
     WORKS(QMP_comm_split(QMP_comm_get_default(), 0, 0, &comm));
@@ -167,14 +167,14 @@ static void qmp_029_small_messages_that_are_too_long(void)
             WORKS(QMP_barrier());
         WORKS(QMP_start(k % 2 ? ring.send : ring.receive));
         REFUSED(QMP_wait(ring.receive), QMP_MEMSIZE_ERR);
-        snprintf(words, sizeof words, "the message of 10 bytes from node %d is longer than its receive, which has room for 5", before);
-        CHECK(strstr(QMP_get_error_string(ring.receive), words), "%s", QMP_get_error_string(ring.receive));
-        int told = QMP_wait(ring.send), is_late = told == QMP_SUCCESS;
-        for (; told == QMP_SUCCESS; told = QMP_wait(ring.send))
+        snprintf(expected, sizeof expected, "the message of 10 bytes from node %d is longer than its receive, which has room for 5", before);
+        CHECK(strstr(QMP_get_error_string(ring.receive), expected), "%s", QMP_get_error_string(ring.receive));
+        int status = QMP_wait(ring.send), is_late = status == QMP_SUCCESS;
+        for (; status == QMP_SUCCESS; status = QMP_wait(ring.send))
             EQUAL(QMP_is_complete(idle[0]), QMP_FALSE);
-        EQUAL(told, QMP_MEMSIZE_ERR);
-        snprintf(words, sizeof words, "%s message of 10 bytes to node %d", is_late ? "an earlier" : "the", next);
-        CHECK(strstr(QMP_get_error_string(ring.send), words), "%s", QMP_get_error_string(ring.send));
+        EQUAL(status, QMP_MEMSIZE_ERR);
+        snprintf(expected, sizeof expected, "%s message of 10 bytes to node %d", is_late ? "an earlier" : "the", next);
+        CHECK(strstr(QMP_get_error_string(ring.send), expected), "%s", QMP_get_error_string(ring.send));
         WORKS(QMP_wait(ring.send));
         free_pair(ring);
     }
@@ -187,7 +187,7 @@ static void qmp_029_small_messages_that_are_too_long(void)
     WORKS(QMP_comm_free(comm));
 }
 
-static void qmp_047_a_message_that_nobody_sends(void)
+static void qmp_047_a_message_that_is_never_sent(void)
 {
     int in = -1, out = rank;
     struct pair self = declare_pair(&out, sizeof out, rank, &in, sizeof in, rank);
@@ -206,14 +206,14 @@ int main(int argc, char **argv)
 {
     begin(&argc, &argv);
     if (argc > 1) {
-        RUN(qmp_047_a_message_that_nobody_sends);
+        RUN(qmp_047_a_message_that_is_never_sent);
         return end();
     }
-    RUN(qmp_041_qmp_028_memory_that_is_none);
+    RUN(qmp_041_qmp_028_invalid_memory);
     RUN(qmp_040_messages_that_are_too_large);
-    RUN(qmp_043_qmp_126_nodes_that_are_none);
-    RUN(qmp_036_qmp_037_handles_that_are_none);
-    RUN(qmp_046_starting_freeing_and_moving_what_is_under_way);
+    RUN(qmp_043_qmp_126_invalid_nodes);
+    RUN(qmp_036_qmp_037_invalid_handles);
+    RUN(qmp_046_starting_freeing_and_moving_active_messages);
     RUN(qmpl_042_receives_that_are_cleared_and_never_started);
     RUN(qmp_029_messages_that_are_too_long);
     RUN(qmp_029_small_messages_that_are_too_long);

@@ -237,7 +237,7 @@ static void qmp_102_qmpl_043_barriers(void)
     WORKS(QMP_comm_barrier(QMP_comm_get_default()));
 }
 
-static void qmpl_062_everybody_to_everybody(void)
+static void qmpl_062_all_to_all(void)
 {
     enum { EACH = 1000 };
     char *to = allocate((size_t)size * EACH), *from = allocate((size_t)size * EACH);
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
     RUN(qmp_017_qmp_100_qmpl_063_binary_reductions_see_whole_buffers);
     RUN(qmp_101_qmpl_044_broadcasts);
     RUN(qmp_102_qmpl_043_barriers);
-    RUN(qmpl_062_everybody_to_everybody);
+    RUN(qmpl_062_all_to_all);
     RUN(sums_in_the_order_of_the_nodes);
     return end();
 }

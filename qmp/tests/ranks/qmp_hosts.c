@@ -51,7 +51,7 @@ static int crossings(const int dims[], int is_plain)
 }
 
 // A message to a neighbour arrives at the node whose coordinates differ by one.
-static void neighbours_are_where_coordinates_say(void)
+static void neighbours_match_coordinates(void)
 {
     for (int face = 0; face < 2 * AXES; face++) {
         int axis = face / 2, sign = face % 2 ? 1 : -1, got = -1, at[AXES];
@@ -69,7 +69,7 @@ static void neighbours_are_where_coordinates_say(void)
     }
 }
 
-static void look_at(const int *dims, int must_be_less)
+static void check_grid(const int *dims, int must_be_less)
 {
     int plain = crossings(dims, 1), found = crossings(dims, 0), seen[64] = {0}, mpi_rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank);
@@ -85,21 +85,21 @@ static void look_at(const int *dims, int must_be_less)
     for (int place = 0; place < size; place++)
         EQUAL(seen[place], 1);
     CHECK(must_be_less ? found < plain : found <= plain, "%d crossings, in turn %d", found, plain);
-    neighbours_are_where_coordinates_say();
+    neighbours_match_coordinates();
 }
 
 static void qmp_122_a_declared_grid_keeps_neighbours_on_a_host(void)
 {
     int dims[AXES] = {size / 4, 2, 2};
     WORKS(QMP_declare_logical_topology(dims, AXES));
-    look_at(dims, strcmp(how, "turns") == 0 || strcmp(how, "uneven") == 0);
+    check_grid(dims, strcmp(how, "turns") == 0 || strcmp(how, "uneven") == 0);
 }
 
-static void qmp_122_so_does_that_of_a_lattice(void)
+static void qmp_122_the_grid_of_a_lattice_keeps_neighbours_on_a_host(void)
 {
     int lattice[AXES] = {48, 48, 48};
     WORKS(QMP_layout_grid(lattice, AXES));
-    look_at(QMP_get_logical_dimensions(), 0);
+    check_grid(QMP_get_logical_dimensions(), 0);
 }
 
 static void qmpl_024_a_map_is_kept(void)
@@ -107,7 +107,7 @@ static void qmpl_024_a_map_is_kept(void)
     int dims[AXES] = {size / 4, 2, 2}, map[AXES] = {0, 1, 2};
     WORKS(QMP_declare_logical_topology_map(dims, AXES, map, AXES));
     EQUAL(in_turn(dims, QMP_get_logical_coordinates()), rank);
-    neighbours_are_where_coordinates_say();
+    neighbours_match_coordinates();
 }
 
 // Each topology in a communicator of its own, since it can be declared only once.
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
         hosts = atoi(argv[2]);
     }
     RUN_ALONE(qmp_122_a_declared_grid_keeps_neighbours_on_a_host);
-    RUN_ALONE(qmp_122_so_does_that_of_a_lattice);
+    RUN_ALONE(qmp_122_the_grid_of_a_lattice_keeps_neighbours_on_a_host);
     RUN_ALONE(qmpl_024_a_map_is_kept);
     return end();
 }

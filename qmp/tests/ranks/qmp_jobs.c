@@ -62,7 +62,7 @@ static void qmpl_076_jobs_of_a_grid(void)
 }
 
 // `unfit`: a grid that does not fit is refused with a printed message, since many programs ignore the status.
-static void qmp_065_refused_layouts_are_told(void)
+static void qmp_065_refused_layouts_are_reported(void)
 {
     int lattice[4] = {3, 3, 3, 3}, grid[2] = {7, 7};
     REFUSED(QMP_layout_grid(lattice, 4), QMP_INVALID_TOPOLOGY);
@@ -80,7 +80,7 @@ static void qmpl_077_fewer_processes(void)
     int all;
     MPI_Comm_size(MPI_COMM_WORLD, &all);
     // The value of the processes that have exited.
-    for (int gone = size; rank == 0 && gone < all; gone++)
+    for (int missing = size; rank == 0 && missing < all; missing++)
         puts("ok");
 }
 
@@ -102,10 +102,10 @@ int main(int argc, char **argv)
     if (strcmp(what, "wrong") == 0)
         return refused(argc, argv);
     if (strcmp(what, "abort") == 0) {
-        char words[] = "the lattice is broken";
+        char message[] = "the lattice is broken";
         begin(&argc, &argv);
         if (rank == 0)
-            QMP_abort_string(7, words); // qmpl_001
+            QMP_abort_string(7, message); // qmpl_001
         QMP_barrier();
     }
     if (strcmp(what, "code") == 0) {
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     else if (strcmp(what, "maps") == 0)
         qmpl_074_qmpl_075_maps_of_axes();
     else if (strcmp(what, "unfit") == 0)
-        qmp_065_refused_layouts_are_told();
+        qmp_065_refused_layouts_are_reported();
     else if (strcmp(what, "jobs") == 0)
         qmpl_076_jobs_of_a_line();
     else if (strcmp(what, "blocks") == 0)

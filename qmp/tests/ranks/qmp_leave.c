@@ -45,20 +45,20 @@ static void exchange(int peer, size_t bytes, int count)
     forget(it);
 }
 
-static void told(QMP_msghandle_t handle, const char *what)
+static void check_error(QMP_msghandle_t handle, const char *what)
 {
-    char words[100];
+    char text[100];
     REFUSED(QMP_wait(handle), QMP_ERROR);
     if (strcmp(how, "died") == 0)
-        snprintf(words, sizeof words, "node 0 is lost: ");
+        snprintf(text, sizeof text, "node 0 is lost: ");
     else
-        snprintf(words, sizeof words, "node 0 will never %s the message: it has finalised QMP", what);
-    CHECK(strstr(QMP_get_error_string(handle), words), "%s", QMP_get_error_string(handle));
+        snprintf(text, sizeof text, "node 0 will never %s the message: it has finalised QMP", what);
+    CHECK(strstr(QMP_get_error_string(handle), text), "%s", QMP_get_error_string(handle));
     EQUAL(QMP_get_error_number(handle), QMP_ERROR);
 }
 
 // Messages that node 0 sent before it left arrive, and nothing else is waited for, neither now nor later.
-static void others_are_told(void)
+static void operations_with_node_0_fail(void)
 {
     struct ends small = declare(0, SMALL), large = declare(0, LARGE);
     if (strcmp(how, "died") != 0) {
@@ -68,20 +68,20 @@ static void others_are_told(void)
     }
     for (int again = 0; again < 2; again++) {
         WORKS(QMP_start(rank % 2 ? large.receive : large.send));
-        told(rank % 2 ? large.receive : large.send, rank % 2 ? "send" : "receive");
+        check_error(rank % 2 ? large.receive : large.send, rank % 2 ? "send" : "receive");
         WORKS(QMP_start(small.receive));
-        told(small.receive, "send");
+        check_error(small.receive, "send");
         WORKS(QMP_start(large.send));
-        told(large.send, "receive");
+        check_error(large.send, "receive");
         WORKS(QMP_start(small.send));
-        told(small.send, "receive");
+        check_error(small.send, "receive");
     }
     forget(small);
     forget(large);
 }
 
 // Its last message, for which no receive is started yet.
-static void node_0_goes(void)
+static void node_0_finalizes(void)
 {
     struct ends last[64];
     memset(out, 'w', SMALL);
@@ -113,9 +113,9 @@ int main(int argc, char **argv)
         else if (rank == node)
             exchange(0, node % 2 ? SMALL : LARGE, rounds[node % KINDS]);
     if (rank == 0)
-        RUN(node_0_goes);
+        RUN(node_0_finalizes);
     else
-        RUN(others_are_told);
+        RUN(operations_with_node_0_fail);
     if (strcmp(how, "comm") == 0)
         WORKS(QMP_barrier());
     if (strcmp(how, "died") == 0) {

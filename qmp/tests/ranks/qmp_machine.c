@@ -62,7 +62,7 @@ static void qmp_038_topologies_that_do_not_fit_are_refused(void)
     EQUAL(QMP_logical_topology_is_declared(), 0);
 }
 
-static void qmp_058_qmp_059_qmp_063_qmp_064_qmp_120_qmpl_031_a_grid_in_turn(void)
+static void qmp_058_qmp_059_qmp_063_qmp_064_qmp_120_qmpl_031_a_grid_in_linear_order(void)
 {
     int dims[3];
     two_thick(dims, 3);
@@ -225,7 +225,7 @@ static void qmp_065_parts_are_even_and_square(void)
     WORKS(QMP_comm_free(comm));
 }
 
-static void qmp_103_qmp_104_levels_give_the_old_ones(void)
+static void qmp_103_qmp_104_setting_levels_returns_the_old_ones(void)
 {
     EQUAL(QMP_verbose(3), 0);
     EQUAL(QMP_verbose(0), 3);
@@ -276,7 +276,7 @@ static void qmpl_067_qmpl_068_versions_agree(void)
     EQUAL(QMP_version_int(), major * 1000000 + minor * 1000 + bug);
 }
 
-static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
+static void qmp_082_qmp_083_qmp_084_qmp_127_texts_of_codes(void)
 {
     CHECK(strncmp(QMP_error_string(QMP_SUCCESS), "QMP_SUCCESS", 11) == 0, "success");
     CHECK(strncmp(QMP_error_string(QMP_TIMEOUT), "QMP_TIMEOUT", 11) == 0, "timeout");
@@ -287,8 +287,8 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
     CHECK(strcmp(QMP_error_string((QMP_status_t)MPI_ERR_TRUNCATE), text) == 0, "%s", QMP_error_string((QMP_status_t)MPI_ERR_TRUNCATE));
     for (int at = 0; at < COUNT_OF(not_codes); at++) {
         snprintf(text, sizeof text, "%d is no status", not_codes[at]);
-        const char *words = QMP_error_string((QMP_status_t)not_codes[at]);
-        CHECK(strncmp(words, text, strlen(text)) == 0, "%s", words);
+        const char *got = QMP_error_string((QMP_status_t)not_codes[at]);
+        CHECK(strncmp(got, text, strlen(text)) == 0, "%s", got);
     }
     REFUSED(QMP_comm_barrier(NULL), QMP_INVALID_ARG);
     WORKS(QMP_barrier());
@@ -297,15 +297,15 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
 }
 
 // A pointer to an error text stays valid.
-static void qmp_083_words_stay_as_they_are(void)
+static void qmp_083_error_texts_stay_unchanged(void)
 {
     enum { MANY = 100 };
-    const char *words[MANY];
+    const char *texts[MANY];
     char copies[MANY][200];
     for (int k = 0; k < MANY; k++) {
         CHECK(QMP_declare_msgmem(NULL, 10 + (size_t)k) == NULL, "memory at NULL");
-        words[k] = QMP_get_error_string(NULL);
-        snprintf(copies[k], sizeof copies[k], "%s", words[k]);
+        texts[k] = QMP_get_error_string(NULL);
+        snprintf(copies[k], sizeof copies[k], "%s", texts[k]);
         WORKS(QMP_barrier());
     }
     int out = rank;
@@ -322,8 +322,8 @@ static void qmp_083_words_stay_as_they_are(void)
     QMP_free_msgmem(mem);
     CHECK(strncmp(of_message, "QMP_INVALID_OP: the message was started", 39) == 0, "%s", of_message);
     for (int k = 0; k < MANY; k++) {
-        CHECK(strcmp(words[k], copies[k]) == 0, "%s, they were %s", words[k], copies[k]);
-        CHECK(k == 0 || strcmp(words[k], words[k - 1]) != 0, "%s", words[k]);
+        CHECK(strcmp(texts[k], copies[k]) == 0, "%s, they were %s", texts[k], copies[k]);
+        CHECK(k == 0 || strcmp(texts[k], texts[k - 1]) != 0, "%s", texts[k]);
     }
 }
 
@@ -371,7 +371,7 @@ int main(int argc, char **argv)
     RUN(qmpl_016_qmpl_017_qmpl_018_qmpl_019_qmpl_021_qmpl_022_one_job_and_io_nodes);
     RUN(qmp_039_qmp_060_qmp_061_qmp_062_before_a_topology_there_are_no_neighbours);
     RUN(qmp_038_topologies_that_do_not_fit_are_refused);
-    RUN(qmp_058_qmp_059_qmp_063_qmp_064_qmp_120_qmpl_031_a_grid_in_turn);
+    RUN(qmp_058_qmp_059_qmp_063_qmp_064_qmp_120_qmpl_031_a_grid_in_linear_order);
     RUN(qmp_065_qmp_066_qmp_067_a_forced_topology_divides_the_lattice);
     RUN(qmpl_006_qmpl_007_qmpl_008_qmpl_009_qmpl_010_qmpl_011_qmpl_012_parts);
     RUN(qmpl_002_qmpl_003_qmpl_004_qmpl_005_allocated_and_job);
@@ -380,13 +380,13 @@ int main(int argc, char **argv)
     RUN(qmpl_030_qmpl_032_qmpl_033_coordinates_in_communicators);
     RUN(qmp_122_a_free_layout_covers_the_lattice);
     RUN(qmp_065_parts_are_even_and_square);
-    RUN(qmp_103_qmp_104_levels_give_the_old_ones);
+    RUN(qmp_103_qmp_104_setting_levels_returns_the_old_ones);
     RUN(qmp_105_qmp_106_printed_lines_name_the_node_and_the_host);
     RUN(qmp_107_qmp_108_info_and_errors_are_printed);
     RUN(qmpl_064_qmpl_065_qmpl_066_time_goes_on_and_is_counted_while_profiling);
     RUN(qmpl_067_qmpl_068_versions_agree);
-    RUN(qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes);
-    RUN(qmp_083_words_stay_as_they_are);
+    RUN(qmp_082_qmp_083_qmp_084_qmp_127_texts_of_codes);
+    RUN(qmp_083_error_texts_stay_unchanged);
     RUN(qmpl_006_nodes_without_a_part);
     int code = end();
     // qmp_050: after finalisation.

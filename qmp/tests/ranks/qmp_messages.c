@@ -145,7 +145,7 @@ static void qmp_086_qmp_111_qmp_114_a_message_can_be_polled(void)
 }
 
 // Nothing is written before the receiver has started.
-static void qmp_110_the_gate_keeps_what_is_sent_out(void)
+static void qmp_110_a_gate_delays_data_until_the_receive_starts(void)
 {
     enum { BYTES = 50000 };
     unsigned char *out = allocate(BYTES), *in = allocate(BYTES);
@@ -416,7 +416,7 @@ int main(int argc, char **argv)
     RUN(qmp_116_small_messages_are_complete_before_they_are_received);
     RUN(messages_may_be_shorter_than_their_receives);
     RUN(qmp_086_qmp_111_qmp_114_a_message_can_be_polled);
-    RUN(qmp_110_the_gate_keeps_what_is_sent_out);
+    RUN(qmp_110_a_gate_delays_data_until_the_receive_starts);
     RUN(qmp_112_qmp_118_qmp_119_several_messages_to_one_node_keep_their_order);
     RUN(qmp_076_qmp_078_qmp_081_qmp_113_qmp_121_qmpl_041_qmpl_042_faces_of_a_grid);
     RUN(qmpl_035_qmpl_036_qmpl_037_qmpl_038_messages_in_communicators);

@@ -17,7 +17,7 @@ enum { DIRECT, PACKED, AHEAD, WRITES, GATES, ALLOCATIONS, STREAMED, NONSENSE };
 
 // Replaces the allocator of the whole process, including its libraries.
 static int is_counting;
-static unsigned long asked, locked;
+static unsigned long allocations, locked;
 static int (*lock_really)(pthread_mutex_t *);
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
@@ -26,25 +26,25 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 
 void *malloc(size_t bytes)
 {
-    asked += is_counting;
+    allocations += is_counting;
     return __libc_malloc(bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    asked += is_counting;
+    allocations += is_counting;
     return __libc_calloc(count, bytes);
 }
 
 void *realloc(void *old, size_t bytes)
 {
-    asked += is_counting;
+    allocations += is_counting;
     return __libc_realloc(old, bytes);
 }
 
 int posix_memalign(void **place, size_t alignment, size_t bytes)
 {
-    asked += is_counting;
+    allocations += is_counting;
     *place = __libc_memalign(alignment, bytes);
     return *place ? 0 : ENOMEM;
 }
@@ -93,7 +93,7 @@ static void starts_are_quiet(size_t face, bool is_allocated)
         exchange(halo, out, in, face, k);
     uint64_t before[8], after[8];
     EQUAL(rmpi_channel_counters(before), 0);
-    asked = locked = 0;
+    allocations = locked = 0;
     is_counting = 1;
     for (int k = 0; k < ROUNDS; k++)
         exchange(halo, out, in, face, k);
@@ -101,7 +101,7 @@ static void starts_are_quiet(size_t face, bool is_allocated)
     EQUAL(rmpi_channel_counters(after), 0);
     // Between hosts, tcp keeps a copy of sent data until they are acknowledged.
     if (on_one_host()) {
-        EQUAL(asked, 0ul);
+        EQUAL(allocations, 0ul);
         EQUAL(locked, 0ul);
     }
     EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
@@ -147,7 +147,7 @@ static void gaps_cost_no_copy(size_t block, int blocks)
         for (int k = 0; k < WARM + ROUNDS; k++) {
             if (k == WARM) {
                 EQUAL(rmpi_channel_counters(before), 0);
-                asked = locked = 0;
+                allocations = locked = 0;
             }
             is_counting = k >= WARM;
             memset(out, rank + k, block);
@@ -160,7 +160,7 @@ static void gaps_cost_no_copy(size_t block, int blocks)
         EQUAL(rmpi_channel_counters(after), 0);
         EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
         if (on_one_host()) {
-            EQUAL(asked, 0ul);
+            EQUAL(allocations, 0ul);
             EQUAL(locked, 0ul);
             EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * face);
             EQUAL(after[PACKED], before[PACKED]);

@@ -36,7 +36,7 @@ static void *talk(void *argument)
     return NULL;
 }
 
-static void qmp_016_threads_talk_at_once(void)
+static void qmp_016_threads_send_concurrently(void)
 {
     pthread_t threads[THREADS];
     int numbers[THREADS];
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     EQUAL(provided, QMP_THREAD_MULTIPLE);
     EQUAL(QMP_get_node_number(), rank);
     EQUAL(QMP_get_number_of_nodes(), size);
-    RUN(qmp_016_threads_talk_at_once);
+    RUN(qmp_016_threads_send_concurrently);
     int lattice[2] = {2 * size, 3};
     WORKS(QMP_layout_grid(lattice, 2));
     EQUAL(QMP_get_number_of_subgrid_sites(), 6);
