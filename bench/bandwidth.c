@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Bandwidth from rank 0 to rank 1: windows of nonblocking messages, or with --one-at-a-time a ping-pong. */
+/* Bandwidth from rank 0 to rank 1 with windows of nonblocking messages, or of a ping-pong with --one-at-a-time. */
 #include "windows.h"
 
 static int one_at_a_time;

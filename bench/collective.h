@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* What the programs of collectives share: blocks, and a root that goes round so that each operation waits for the one
- * before; with --root-0 it stays and operations may overlap. */
+/* The parts that programs of collectives share: blocks, and the root. The root changes from call to call, so each
+ * operation waits for the one before; with --root-0 it is always rank 0, and operations may overlap. */
 #ifndef BENCH_COLLECTIVE_H
 #define BENCH_COLLECTIVE_H
 
@@ -27,7 +27,8 @@ static inline unsigned char *block(const struct buffers *buffers, int size, int 
     return buffers->base + (size_t)index * (size_t)size;
 }
 
-/* Opens room for so many blocks to give and to take, checks once where that is wanted, and measures. */
+/* Allocates buffers of `give` blocks to send and `take` blocks to receive, validates once if --validate is given, and
+ * measures. */
 static inline struct timing measure_collective(const struct options *options, size_t size, int give, int take,
                                                run_fn *run, void (*validate)(struct collective *)) {
     struct collective c = {.size = (int)size};
@@ -43,7 +44,7 @@ static inline struct timing measure_collective(const struct options *options, si
     return timing;
 }
 
-/* How many blocks a rank of this job has to hold where there is one for each rank. */
+/* The number of blocks that a rank has if it has one for each rank: the number of ranks. */
 static inline int one_each(void) {
     int ranks;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Calls to be counted by callgrind in rank 0, warm, with the peer on this node, of 8 MPI_CHAR with a status: MPI_Sendrecv,
- * MPI_Startall and MPI_Waitall of a persistent receive and a persistent send, and MPI_Test, MPI_Testall and MPI_Waitany of a
- * receive. But for MPI_Startall the message is there, and the library has not been called since it came. Each counted call has
- * a function of its own around it, as in isend_count.c. Rank 1 runs natively. */
+/* Calls that callgrind counts in rank 0: MPI_Sendrecv, MPI_Startall and MPI_Waitall of a persistent receive and a
+ * persistent send, and MPI_Test, MPI_Testall and MPI_Waitany of a receive. Messages are 8 MPI_CHAR with a status, to
+ * and from a peer on this node, after a warm-up. In all calls except MPI_Startall the message has arrived, and the
+ * library has not been called since. Each counted call has its own function, as in isend_count.c. Rank 1 runs
+ * natively. */
 #include "measure.h"
 
 enum { CALLS = 100, WARM_UP = 50, TOTAL = CALLS + WARM_UP, DATA = 1, TOKEN = 2, BYTES = 8 };
@@ -46,12 +47,12 @@ static COUNTED void counted_waitany(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Callgrind writes what it has counted where this begins: one file per call. */
+/* Callgrind writes its counts to a file at the entry of this function: one file per call. */
 static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* How long a message takes to come from a peer that may have to wait for its core. */
+/* Enough time (ns) for a message to arrive from a peer that may have to wait for its core. */
 static long pause_ns = 300000;
 
 static void wait_for_it(void) {
@@ -59,7 +60,7 @@ static void wait_for_it(void) {
     nanosleep(&pause, NULL);
 }
 
-/* Has the peer send, and waits without a call into the library for long enough. */
+/* Requests a message from the peer, and waits for its arrival without a call into the library. */
 static void have_a_message_sent(void) {
     char token = 0;
     MPI_Send(&token, 1, MPI_CHAR, 1, TOKEN, MPI_COMM_WORLD);
@@ -101,7 +102,7 @@ static void find(int round, void (*counted)(void)) {
     have_a_message_sent();
     done = 0;
     for (counted(); !done; counted()) {
-        /* The machine is busy: this count is spoiled, and the next ones have more time. */
+                /* The machine is busy: the count of this call is too high, and later messages get more time. */
         if (pause_ns > 250000000)
             die(FAILED, "forms_count: a message that had come was not found");
         pause_ns *= 2;
@@ -127,7 +128,7 @@ static void count_all(void) {
             find(i, finds[which]);
 }
 
-/* Sends when it is asked to. `takes`: there is a message of the other rank before or behind that. */
+/* Sends a message at each token. `takes`: the other rank sends a message in each round too. */
 static void answer(int takes) {
     for (int i = 0; i < TOTAL; i++) {
         char token;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* What the programs of the grid share. One start measures many cells, each an operation with a number of bytes, and
- * prints a JSON line for each as soon as it is measured. */
+/* The parts that the programs of the grid share. One start measures many cells, each of which is an operation with a
+ * number of bytes, and prints a JSON line for each cell as soon as it is measured. */
 #ifndef BENCH_GRID_H
 #define BENCH_GRID_H
 
@@ -18,16 +18,16 @@ struct grid {
     const struct flag *flags;
     const char *usual_cells;
     int least_ranks;
-    int pairs; /* the ranks must be even in number */
+    int pairs; /* whether the number of ranks must be even */
 };
 
 struct cell {
-    int operation; /* its place in the list */
+    int operation; /* its index in the list */
     size_t bytes;
 };
 
 struct grid_options {
-    struct options common; /* of these only the warm-up, the seconds and whether to validate */
+    struct options common; /* only the warm-up, the seconds and whether to validate are used */
     struct cell cells[MAX_CELLS];
     int cell_count;
 };
@@ -46,7 +46,7 @@ static inline void print_grid_help(const struct grid *grid, const struct options
         printf("  %-20s %s\n", operation->name, operation->help);
 }
 
-/* The place of the operation whose name begins `text` and ends where a colon does; -1 where there is none. */
+/* The index of the operation whose name is the part of `text` before the first colon; -1 if there is none. */
 static inline int find_operation(const struct grid *grid, const char *text) {
     size_t length = strcspn(text, ":,");
     for (int i = 0; grid->operations[i].name; i++)
@@ -87,7 +87,7 @@ static inline int parse_grid_flag(const struct grid *grid, const char *word, str
     return 0;
 }
 
-/* Returns -1 to go on, else the code to exit with. Only rank 0 speaks. */
+/* Returns -1 to go on, otherwise the exit code. Only rank 0 prints messages. */
 static inline int parse_grid(int argc, char **argv, const struct grid *grid, int rank, struct grid_options *options) {
     parse_cells(grid, grid->usual_cells, options);
     for (int i = 1; i < argc; i++) {
@@ -124,7 +124,7 @@ static inline void print_grid_head(const struct grid *grid, const struct grid_op
     fflush(stdout);
 }
 
-/* Rank 0 only. Bandwidths say messages per second too. */
+/* Rank 0 only. For bandwidths the messages per second are printed too. */
 static inline void print_cell(const char *metric, size_t bytes, struct column column, const struct timing *timing) {
     printf("{\"metric\":\"%s\",\"bytes\":%zu,\"unit\":\"%s\",\"value\":%.6g,\"p99\":%.6g,\"iterations\":%ld,"
            "\"batches\":%d",
@@ -136,10 +136,11 @@ static inline void print_cell(const char *metric, size_t bytes, struct column co
     fflush(stdout);
 }
 
-/* Measures one cell on all ranks; says in `column` what it is. */
+/* Measures one cell on all ranks; sets `column` if the figure is not a time per call. */
 typedef struct timing one_cell_fn(const struct options *options, const struct cell *cell, struct column *column);
 
-/* What both programs do after MPI_Init: parse, measure cell after cell, and MPI_Finalize. */
+/* The part of both programs after MPI_Init: parses the options, measures one cell after the other, and calls
+ * MPI_Finalize. */
 static inline int grid_main(int argc, char **argv, const struct grid *grid, struct options defaults,
                             one_cell_fn *one_cell) {
     static struct grid_options options;

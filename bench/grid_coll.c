@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Collectives in many sizes, one start for all. A time is the average over the ranks. The size is that of a block: what
- * one rank gives to one other, or the whole vector where there is only one. */
+/* Collectives in many sizes, all in one start. A time is the average over the ranks. The size is that of a block: the
+ * data from one rank to another, or the whole vector in operations without blocks. */
 #include "grid.h"
 
 static int apart, roots;
@@ -84,8 +84,8 @@ static void ialltoall(struct call *c) {
     wait_for(request);
 }
 
-/* What block k of a rank holds afterwards: the sum over some ranks (or one of them) of their block 0, or of the block
- * that is for this rank. */
+/* The contents of block k of a rank after the operation: block 0 of one rank, or the block of one rank for this rank,
+ * or the sum of such blocks over some ranks. */
 enum result {
     NOTHING,
     FROM_EACH,      /* rank k's only block */
@@ -104,7 +104,7 @@ struct operation {
     void (*run)(struct call *);
     enum result result;
     int give, take;
-    int only_root; /* has the result */
+    int only_root; /* whether only the root has the result */
 };
 static const struct named names[] = {
     {"barrier", "MPI_Barrier"},
@@ -170,7 +170,7 @@ static void calls(void *state, long count) {
         one_call(state);
 }
 
-/* A barrier between two calls, whose time does not count. */
+/* Runs a barrier after each call, whose time does not count. */
 static void calls_apart(void *state, long count) {
     for (long i = 0; i < count; i++) {
         one_call(state);
@@ -180,7 +180,7 @@ static void calls_apart(void *state, long count) {
     }
 }
 
-/* Element i of a rank's block, small enough that sums of floats and of chars are exact. */
+/* Element i of a rank's block, so small that sums of floats and of chars are exact. */
 static int element(int rank, int block, int i) { return (rank + 3 * block + i) % 5; }
 
 static int expected(const struct call *c, int block, int i) {
@@ -227,7 +227,7 @@ static void validate(struct call *c) {
     c->root = 0;
     operation->run(c);
     if (operation->result == SUM_BEFORE_ME && c->rank == 0)
-        return; /* undefined there */
+        return; /* the result of rank 0 is undefined */
     for (int block = 0; block < blocks(c, operation->take) && has_result; block++)
         for (int i = 0; i < c->count; i++)
             if (get(c, c->in, block * c->count + i) != expected(c, block, i))
@@ -246,7 +246,7 @@ static int *new_counts(const struct call *c, int step) {
 static struct timing one_cell(const struct options *options, const struct cell *cell, struct column *column) {
     static const struct pace pace = {10 * BATCH_SECONDS, SLOW_SECONDS};
     struct call c = {.operation = &operations[cell->operation]};
-    (void)column; /* a time per call */
+    (void)column; /* the default column is right: a time per call */
     MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
     if (sums(c.operation) && cell->bytes % sizeof(float) != 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Point to point in many forms and sizes, one start for all: rank i of the first half with rank i + n/2. With more than
- * two ranks all pairs are at it at once; times are averages over the ranks then, rates the sum of all pairs. */
+/* Point-to-point messages in many forms and sizes, all in one start: rank i of the first half of n ranks with rank i +
+ * n/2. With more than two ranks all pairs run at once; times are then averages over the ranks, and rates are sums over
+ * the pairs. */
 #include "grid.h"
 #include "windows.h"
 
@@ -8,7 +9,7 @@ enum { WINDOW = 64, POSTED = 1000, SHIFT = 3, COLD_BYTES = 65 << 20, LINE = 64, 
 
 static int threads;
 
-/* What goes to and fro, and in which form. The order is that of `names`. */
+/* The pattern of messages, and the kind of buffers, receives or sends. The order is that of `names`. */
 struct form {
     enum { PING_PONG, ONE_WAY, BOTH_WAYS, SENDRECV, PERSISTENT, HALO } pattern;
     enum { PLAIN, UNALIGNED, COLD, ANY_SOURCE, MANY_POSTED, STRIPS, SYNCHRONOUS } kind;
@@ -40,7 +41,7 @@ static const struct form forms[] = {
     {SENDRECV, PLAIN},       {PERSISTENT, PLAIN},   {HALO, PLAIN},
 };
 
-/* A cell while it is measured; `w` has the buffers for all patterns. */
+/* The state of the cell that is measured; `w` has the buffers for all patterns. */
 struct pair {
     struct windows w;
     int first, source, count;
@@ -91,7 +92,7 @@ static run_fn *const patterns[] = {ping_pong, windows, windows, sendrecv, persis
 
 static int is_window(const struct form *form) { return form->pattern == ONE_WAY || form->pattern == BOTH_WAYS; }
 
-/* The bytes from a buffer's first to its last that may be a message's. */
+/* The bytes of a buffer that messages of this form and size span. */
 static size_t extent(const struct form *form, size_t bytes) {
     return form->kind == STRIPS ? 2 * bytes : form->pattern == HALO ? FACES * bytes : bytes;
 }
@@ -161,7 +162,7 @@ static void close_pair(struct pair *p, const struct form *form) {
     close_windows(&p->w);
 }
 
-/* One message (or window) with a pattern of the sender's, in buffers that held something else. */
+/* Sends one message (or window) with the sender's pattern, into buffers with other contents, and checks it. */
 static void validate(struct pair *p, const struct form *form, size_t bytes) {
     size_t room = extent(form, bytes);
     fill(p->w.out.base, room, (unsigned)p->w.rank);
@@ -197,7 +198,7 @@ static struct timing one_cell(const struct options *options, const struct cell *
     return timing;
 }
 
-/* The level of threads must be known before the options are parsed. */
+/* The thread level is needed for MPI_Init_thread, before the options are parsed. */
 static void init(int *argc, char ***argv) {
     int wanted = MPI_THREAD_SINGLE, provided;
     for (int i = 1; i < *argc; i++)

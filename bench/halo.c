@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Halo exchange on a periodic 4-D grid of ranks: in each iteration every rank gives one face to each of its eight
- * neighbours and gets one from each. The size is that of a face. A grid that is one rank wide in some direction gives
- * those faces to the rank itself.
+/* Halo exchange on a periodic 4-D grid of ranks: in each iteration every rank sends one face to each of its eight
+ * neighbours and receives one from each. The size is that of a face. If the grid is only one rank wide along an axis, a
+ * rank sends those faces to itself.
  *
- * Through persistent requests of MPI; a build with BENCH_QMP uses the channels of QMP instead, unless --mpi is given. */
+ * The exchange uses persistent requests of MPI. A build with BENCH_QMP uses QMP's channels instead, unless --mpi is
+ * given. */
 #include "report.h"
 #ifdef BENCH_QMP
 #include <qmp.h>
@@ -25,7 +26,7 @@ static const struct flag flags[] = {
 #endif
 
 struct halo {
-    int rank, neighbours[FACES]; /* axis by axis: below, above */
+    int rank, neighbours[FACES]; /* for each axis: below, above */
     int size;
     unsigned char *out[FACES], *in[FACES];
     struct buffers faces;
@@ -37,7 +38,7 @@ struct halo {
 #endif
 };
 
-/* A face that goes up comes from below at its receiver. */
+/* The receiver's index of a face: a face that is sent upwards is received from below. */
 static int opposite(int face) { return face ^ 1; }
 
 static void find_neighbours(struct halo *halo) {
@@ -86,8 +87,8 @@ static void must(int good, const char *what) {
         die(FAILED, what);
 }
 
-/* Those of one neighbour meet in the order of their starts: where below and above are the same rank, what it gives
- * upwards is what is taken from below. */
+/* QMP matches the channels between two ranks in the order of their starts. If below and above are the same rank, the
+ * receive from below has to match that rank's send upwards. */
 static void open_qmp(struct halo *halo) {
     static char *no_arguments[] = {NULL};
     char **arguments = no_arguments;
@@ -100,7 +101,7 @@ static void open_qmp(struct halo *halo) {
     halo->memory = QMP_allocate_memory(2 * FACES * face_bytes + 64);
     must(halo->memory != NULL, "QMP_allocate_memory failed");
     unsigned char *base = QMP_get_memory_pointer(halo->memory);
-    memset(base, 1, 2 * FACES * face_bytes); /* touched, so that no page fault is timed */
+    memset(base, 1, 2 * FACES * face_bytes); /* written here, so that no page fault is timed */
     for (int face = 0; face < FACES; face++) {
         halo->out[face] = base + (size_t)face * face_bytes;
         halo->in[face] = base + (size_t)(FACES + face) * face_bytes;

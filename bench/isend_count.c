@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Calls to be counted by callgrind in rank 0: MPI_Isend, MPI_Irecv and MPI_Wait, warm, with the peer on this node: of 8
- * MPI_BYTE without a status, or, with a number of bytes as the argument, of so many MPI_CHAR with one; with "multiple" among
- * the arguments, at MPI_THREAD_MULTIPLE; with "dup" or "reversed", in another communicator of both ranks than MPI_COMM_WORLD,
- * with their order the same or the other. Each counted call has a function of its own around it, whose name is given to
- * callgrind; how the library's own symbols are named or aliased does not matter. Rank 1 of MPI_COMM_WORLD runs natively.
+/* Calls that callgrind counts in rank 0: MPI_Isend, MPI_Irecv and MPI_Wait after a warm-up, with the peer on this node.
+ * Messages have 8 MPI_BYTE and no status; with a number of bytes as the first argument, that number of MPI_CHAR and a
+ * status. The argument "multiple" selects MPI_THREAD_MULTIPLE; "dup" and "reversed" select a communicator other than
+ * MPI_COMM_WORLD, with the ranks in the same or in reverse order. Each counted call has its own function, whose name is
+ * given to callgrind, so the names and aliases of the library's symbols do not matter. Rank 1 of MPI_COMM_WORLD runs
+ * natively.
  *
- * MPI_Isend: the peer has taken all earlier messages. MPI_Irecv: nothing has arrived. MPI_Wait: the message is there, but
- * the library has not been called since it came. */
+ * At MPI_Isend the peer has received all earlier messages. At MPI_Irecv no message has arrived. At MPI_Wait the message
+ * has arrived, but the library has not been called since. */
 #include "measure.h"
 
 enum { CALLS = 100, WARM_UP = 50, DATA = 1, TOKEN = 2, MOST_BYTES = 1 << 20 };
 
 static int bytes = 8;
 static MPI_Comm comm;
-/* The rank of the other process. */
+/* The rank of the other process in `comm`. */
 static int other;
 static MPI_Datatype type;
 static MPI_Status told;
@@ -37,7 +38,7 @@ static COUNTED void counted_wait(MPI_Request *request) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Callgrind writes what it has counted where this begins: one file per call. */
+/* Callgrind writes its counts to a file at the entry of this function: one file per call. */
 static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }
@@ -53,7 +54,7 @@ static void send_once(int counted) {
     MPI_Recv(&token, 1, MPI_CHAR, other, TOKEN, comm, MPI_STATUS_IGNORE);
 }
 
-/* Long enough for the native peer to answer a token, without a call into the library. */
+/* Waits, without a call into the library, long enough for the native peer to answer a token. */
 static void let_the_message_come(void) {
     struct timespec pause = {0, 300000};
     nanosleep(&pause, NULL);
@@ -108,7 +109,7 @@ static int has_word(int argc, char **argv, const char *word) {
     return 0;
 }
 
-/* The communicator that is asked for, and the other's rank in it. */
+/* Sets the communicator that the arguments select, and the other process's rank in it. */
 static void choose_comm(int argc, char **argv) {
     int rank;
     comm = MPI_COMM_WORLD;

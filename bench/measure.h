@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Clock, batches and order statistics of the benchmark programs, and the memory they exchange.
+/* Clock, batches, order statistics and message buffers of the benchmark programs.
  *
- * One sample is one batch: enough iterations to last about BATCH_SECONDS, so that the clock is read rarely. What is
- * reported are the median and the 99th percentile of the batches' times per iteration, never a mean over the whole run.
- */
+ * One sample is one batch: enough iterations to last about BATCH_SECONDS, so that the clock is read rarely. The median
+ * and the 99th percentile of the batches' times per iteration are reported, never a mean over the whole run. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -18,28 +17,29 @@
 
 #define BATCH_SECONDS 0.5e-3
 
-/* How long a batch is at least, and above how many seconds an iteration is measured only once. */
+/* The shortest duration of a batch, and the seconds above which an iteration is measured only once. */
 struct pace {
     double batch_seconds, once_above;
 };
 static const struct pace usual_pace = {BATCH_SECONDS, 1e9};
 
 enum { MIN_BATCHES = 5, MAX_BATCHES = 2000, BATCHES_OF_FIXED = 100, BUFFER_ALIGNMENT = 4096 };
-/* A machine that got busy meanwhile may need far longer for its batches than was planned: after so many of them it is
- * looked whether so many times the measuring time is over. */
+/* If a machine gets busy, its batches may take far longer than planned. Therefore, after each BATCHES_PER_LOOK batches,
+ * the measurement ends if PATIENCE times the measuring time is over. */
 enum { BATCHES_PER_LOOK = 8, PATIENCE = 3 };
 
-/* Whose clock counts: rank 0's, in programs where it sends the first and gets the last message of an iteration, or the
- * slowest rank's in programs where all take part, or the average of all. */
+/* Whose clock counts: rank 0's, in programs in which rank 0 sends the first and receives the last message of an
+ * iteration; or the slowest rank's, in programs in which all ranks take part; or the average of all ranks. */
 enum clock_of { CLOCK_OF_RANK_0, CLOCK_OF_SLOWEST, CLOCK_OF_ALL };
 
-/* Seconds of the batch at hand that are none of the measured operation's: who does something beside it adds to them. */
+/* Seconds of the current batch that do not belong to the measured operation; a program that does something else in a
+ * batch adds to them. */
 static double uncounted;
 
-/* Runs `count` iterations of what is measured, on every rank. */
+/* Runs `count` iterations of the measured operation, on every rank. */
 typedef void run_fn(void *state, long count);
 
-/* Seconds per iteration over the batches, and what a program shows beside them. */
+/* Seconds per iteration over the batches, and the values of a program's further columns. */
 enum { MAX_EXTRAS = 3 };
 struct timing {
     double median, p99, min, max;
@@ -60,7 +60,8 @@ static inline void die(int code, const char *message) {
     exit(code);
 }
 
-/* All ranks get what rank 0 (or the slowest, or the average) measured. Two ranks need nothing but a message. */
+/* All ranks get the time that rank 0 measured, or the slowest rank's, or the average. With two ranks a single message
+ * is enough. */
 static inline double agree(double seconds, enum clock_of whose, int rank) {
     double all = seconds;
     int size;
@@ -91,7 +92,7 @@ static inline long calibrate(const struct options *options, const struct pace *p
                              enum clock_of whose, int rank, long *warmed, double *batch_seconds) {
     long count = 1;
     for (;;) {
-        /* What does not count takes its time all the same. */
+                /* The uncounted seconds are part of the batch's duration. */
         double counted = time_batch(run, state, count, whose);
         *batch_seconds = agree(counted + uncounted, whose, rank);
         *warmed += count;
@@ -131,7 +132,7 @@ static inline void plan_batches(const struct options *options, double batch_seco
     *batches = fit < MIN_BATCHES ? MIN_BATCHES : fit > MAX_BATCHES ? MAX_BATCHES : (int)fit;
 }
 
-/* Sorts the samples and sums them up. */
+/* Sorts the samples and summarises them. */
 static inline void summarise(struct timing *timing, double *samples) {
     qsort(samples, (size_t)timing->batches, sizeof *samples, by_value);
     timing->median = median(samples, timing->batches);
@@ -140,7 +141,7 @@ static inline void summarise(struct timing *timing, double *samples) {
     timing->max = samples[timing->batches - 1];
 }
 
-/* Rank 0 gets the slowest rank's time of each batch, or the average, where that counts. */
+/* Rank 0 gets the slowest rank's time of each batch, or the average of all ranks, if these count. */
 static inline void take_all(double *samples, int batches, enum clock_of whose, int rank) {
     int size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -151,14 +152,15 @@ static inline void take_all(double *samples, int batches, enum clock_of whose, i
         samples[i] /= size;
 }
 
-/* Whether `done` batches have to be enough, by rank 0's (or the slowest rank's) clock, so that all ranks agree. */
+/* Whether the measurement ends after `done` batches because of the time. The decision uses the clock of `whose`, so all
+ * ranks make the same one. */
 static inline int time_is_over(const struct options *options, int done, double start, enum clock_of whose, int rank) {
     if (options->iterations > 0 || done % BATCHES_PER_LOOK != 0)
         return 0;
     return agree(now() - start, whose, rank) > PATIENCE * options->seconds;
 }
 
-/* Measures `run` in batches of a pace; the result is complete on rank 0 only. */
+/* Measures `run` in batches; the result is complete only on rank 0. */
 static inline struct timing measure_at(const struct options *options, const struct pace *pace, run_fn *run,
                                        void *state, enum clock_of whose) {
     struct timing timing = {0};
@@ -185,12 +187,13 @@ static inline struct timing measure_at(const struct options *options, const stru
     return timing;
 }
 
-/* The same at the usual pace. */
+/* As measure_at, with the usual pace. */
 static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
     return measure_at(options, &usual_pace, run, state, whose);
 }
 
-/* `count` buffers of `bytes` each; every one starts on its own cache line, large ones on their own page. */
+/* `count` buffers of `bytes` bytes each. Those of new_buffers each start on their own cache line, large ones on their
+ * own page. */
 struct buffers {
     unsigned char *base;
     size_t bytes, stride;
@@ -209,11 +212,11 @@ static inline struct buffers new_buffers(const struct options *options, size_t b
         buffers.base = aligned_alloc(BUFFER_ALIGNMENT, total);
     if (buffers.base == NULL)
         die(FAILED, "no memory for the buffers (try fewer with --buffers)");
-    memset(buffers.base, 1, total); /* touched, so that no page fault is timed */
+    memset(buffers.base, 1, total); /* written here, so that no page fault is timed */
     return buffers;
 }
 
-/* Buffers one behind the other in what `malloc` gives, `shift` bytes behind its beginning. */
+/* Contiguous buffers in memory from `malloc`, which begin `shift` bytes behind its start. */
 static inline struct buffers plain_buffers(size_t bytes, int count, size_t shift) {
     struct buffers buffers = {NULL, bytes, bytes, count, 0, shift};
     size_t total = bytes * (size_t)count + shift;

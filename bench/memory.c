@@ -24,7 +24,8 @@ static void exchange_with_all(int rank, int ranks) {
                      (rank + ranks - step) % ranks, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* Gathers one figure by messages: collectives would add memory of their own. Returns the median on rank 0. */
+/* Gathers one figure with messages, because collectives would allocate memory of their own. Returns the median on rank
+ * 0. */
 static double median_over_ranks(double figure, int rank, int ranks, double *largest) {
     if (rank != 0) {
         MPI_Send(&figure, 1, MPI_DOUBLE, 0, 2, MPI_COMM_WORLD);

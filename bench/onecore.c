@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Ping-pong of two ranks that share one CPU, bound there by the program itself: before MPI_Init, or with --late after it,
- * when the library has already looked at its mask. */
+/* Ping-pong of two ranks that share one CPU. The program binds itself to the CPU before MPI_Init, or with --late after
+ * it, when the library has already read its affinity mask. */
 #define _GNU_SOURCE
 #include <sched.h>
 

@@ -9,8 +9,8 @@
 
 enum { MAX_SIZES = 64, FAILED = 1, BAD_OPTION = 2, BAD_PAYLOAD = 3 };
 
-/* A table for people; all in one JSON line; or for a program that reads along, a JSON line for the head and one for each
- * row, as soon as it is measured. */
+/* The output: a table for people; one JSON line with everything; or, for a program that reads the rows as they come, a
+ * JSON line for the head and one for each row as soon as it is measured. */
 enum output { TABLE, ONE_LINE, LINES };
 
 struct options {
@@ -26,7 +26,7 @@ struct options {
     int mpi_memory;   /* buffers from MPI_Alloc_mem instead of the heap */
 };
 
-/* An option that one program adds; `value` becomes 1 where it is given. A list ends with a null name. */
+/* An option that one program adds; `*value` becomes 1 if it is given. A list ends with a null name. */
 struct flag {
     const char *name;
     int *value;
@@ -59,7 +59,7 @@ static inline void print_help(const struct program *program) {
         printf("  %-17s %s\n", flag->name, flag->help);
 }
 
-/* Reads a size such as 8, 64K or 4M; returns 0 where the text is none. */
+/* Reads a size such as 8, 64K or 4M; returns 0 if the text is no size. */
 static inline int parse_size(const char *text, char **end, size_t *size) {
     unsigned long long value = strtoull(text, end, 10);
     if (*end == text || *text == '-')
@@ -126,7 +126,7 @@ static inline int parse_memory(const char *text, int *mpi_memory) {
     return *mpi_memory || strcmp(text, "heap") == 0;
 }
 
-/* Parses an option with a value: 1 good, 0 bad value, -1 not such an option. */
+/* Parses an option with a value. Returns 1 for a good value, 0 for a bad value, -1 for another option. */
 static inline int parse_valued(const char *name, const char *value, struct options *options) {
     if (strcmp(name, "--sizes") == 0)
         return parse_size_list(value, options);
@@ -160,7 +160,7 @@ static inline int parse_flag(const char *name, const struct program *program, st
     return 0;
 }
 
-/* Returns -1 to go on, else the code to exit with. Only rank 0 speaks. */
+/* Returns -1 to go on, otherwise the exit code. Only rank 0 prints messages. */
 static inline int parse_options(int argc, char **argv, const struct program *program, int rank,
                                 struct options *options) {
     *options = program->defaults;
@@ -187,7 +187,8 @@ static inline int parse_options(int argc, char **argv, const struct program *pro
     return -1;
 }
 
-/* The same for a program that has no sizes to measure: it understands the kinds of output, and `flag` where it has one. */
+/* As parse_options, for a program without message sizes: it accepts only the kinds of output, and `flag` if there is
+ * one. */
 static inline int parse_plain(int argc, char **argv, const char *name, const char *purpose, const struct flag *flag,
                               int rank, int *output) {
     for (int i = 1; i < argc; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How much computation MPI_Iallreduce (sum of doubles) hides; every rank computes, the slowest rank's times count. */
+/* Measures how much computation overlaps with MPI_Iallreduce (sum of doubles). Every rank computes; the slowest rank's
+ * times count. */
 #include "overlap.h"
 
 static void start(struct overlap *o) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How much computation MPI_Irecv hides: rank 0 posts it and asks rank 1 by an empty message, which then sends. */
+/* Measures how much computation overlaps with MPI_Irecv: rank 0 posts it and sends an empty message to rank 1, which
+ * then sends the data. */
 #include "overlap.h"
 
 static void start(struct overlap *o) {

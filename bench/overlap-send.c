@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How much computation MPI_Isend hides: rank 0 sends to rank 1, which answers each message with an empty one. */
+/* Measures how much computation overlaps with MPI_Isend: rank 0 sends to rank 1, which answers each message with an
+ * empty one. */
 #include "overlap.h"
 
 static void start(struct overlap *o) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How much computation a nonblocking operation hides. Every batch times the operation alone, the computation alone, and
- * both: start, compute, wait. The computation is made about as long as the operation. What is hidden is
- * (alone + compute - together) / min(alone, compute), in per cent, between 0 and 100, of the three medians, so that
- * everybody can work it out again from what is shown. */
+/* Measures how much computation overlaps with a nonblocking operation. Every batch times the operation alone, the
+ * computation alone, and both together: start, compute, wait. The computation is made about as long as the operation.
+ * The overlap is (alone + compute - together) / min(alone, compute), in per cent, limited to 0 to 100. It is calculated
+ * from the three medians, which are printed too. */
 #ifndef BENCH_OVERLAP_H
 #define BENCH_OVERLAP_H
 
@@ -16,8 +16,8 @@ static const struct flag overlap_flags[] = {
 };
 static const char *const overlap_extras[] = {"Alone (us)", "Compute (us)", "Together (us)"};
 
-/* An operation: `start` posts it and leaves its request, `finish` waits and does what makes the iteration whole. A rank
- * that has a `partner` does that instead and computes nothing. */
+/* An operation: `start` posts it and sets `request`; `finish` waits for it and completes the iteration. A rank with a
+ * `partner` calls only that, and does not compute. */
 struct overlap {
     void (*start)(struct overlap *);
     void (*finish)(struct overlap *);
@@ -29,7 +29,7 @@ struct overlap {
     long turn;
 };
 
-/* So that the compiler keeps the computation. */
+/* Keeps the compiler from removing the computation. */
 static volatile double result_of_computation;
 
 static inline void compute(long steps) {
@@ -79,7 +79,7 @@ static void computation(void *state, long count) {
         compute(o->steps);
 }
 
-/* Seconds of one step: the shortest of some trials, the others were disturbed. */
+/* Seconds of one step of computation: the shortest of ten trials, because disturbances only make trials longer. */
 static inline double seconds_per_step(void) {
     const long steps = 200000;
     double shortest = 1;
@@ -103,7 +103,7 @@ static inline double middle_us(double *samples, int count) {
     return median(samples, count) * 1e6;
 }
 
-/* From the times of the batches to what is reported; the times get sorted. */
+/* Calculates the reported values from the times of the batches, and sorts the times. */
 static inline void conclude(struct timing *timing, double *times[3]) {
     int batches = timing->batches;
     double *shares = malloc((size_t)batches * sizeof *shares);
@@ -121,7 +121,7 @@ static inline void conclude(struct timing *timing, double *times[3]) {
     free(shares);
 }
 
-/* Seconds of the operation alone, agreed among the ranks: the shortest of some batches. */
+/* Seconds of the operation alone, the same on all ranks: the shortest of five batches. */
 static inline double seconds_alone(struct overlap *o, long count, enum clock_of whose) {
     double shortest = 1e9;
     for (int i = 0; i < 5; i++) {
@@ -162,7 +162,8 @@ static inline void stand_by(struct overlap *o) {
     (void)o;
 }
 
-/* The same for an operation at rank 0, whose other side rank 1 does as the `partner`; `receiver` says who gets the data. */
+/* As measure_overlap, for an operation of rank 0 whose other side is the `partner` function of rank 1; `receiver` is
+ * the rank that receives the data. */
 static inline struct timing measure_pair(const struct options *options, struct overlap *o, int receiver) {
     size_t size = (size_t)o->size;
     MPI_Comm_rank(MPI_COMM_WORLD, &o->rank);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Calls to be counted by callgrind in rank 0 of a program that sends and receives by persistent requests alone: MPI_Startall and
- * MPI_Waitall of a receive and a send of 8 MPI_CHAR with statuses, warm, with the peer on this node and the message there at the
- * wait. Between them, once, a collective goes on in the background. Each counted call has a function of its own around it, as in
+/* Calls that callgrind counts in rank 0 of a program whose only messages are persistent requests: MPI_Startall and
+ * MPI_Waitall of a receive and a send of 8 MPI_CHAR with statuses, after a warm-up, with the peer on this node. At the
+ * wait the message has arrived. One MPI_Ibarrier runs during the warm-up. Each counted call has its own function, as in
  * isend_count.c. Rank 1 runs natively. */
 #include "measure.h"
 
@@ -23,7 +23,7 @@ static COUNTED void counted_waitall(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Callgrind writes what it has counted where this begins: one file per call. */
+/* Callgrind writes its counts to a file at the entry of this function: one file per call. */
 static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }
@@ -50,7 +50,7 @@ static void exchange(int round) {
             die(BAD_PAYLOAD, "persistent_count: a byte received is wrong");
 }
 
-/* Its message comes when the other rank has started its receive. */
+/* Receives before it sends, so its message arrives when the other rank has started its receive. */
 static void answer(int round) {
     for (int which = 0; which < 2; which++) {
         memset(sent, round + 1, BYTES);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Calls to be counted by callgrind in rank 0: MPI_Test of a receive whose message has not come, and MPI_Iprobe where there is
- * none, as in a loop that asks again and again. The rank has a core of its own. Each counted call has a function of its own
- * around it, as in isend_count.c. Rank 1 runs natively. */
+/* Calls that callgrind counts in rank 0: MPI_Test of a receive whose message has not arrived, and MPI_Iprobe without a
+ * message, as in a polling loop. The rank has its own core. Each counted call has its own function, as in
+ * isend_count.c. Rank 1 runs natively. */
 #include "measure.h"
 
 enum { CALLS = 100, WARM_UP = 50, DATA = 1, OTHER = 2 };
@@ -18,7 +18,7 @@ static COUNTED void counted_iprobe(int *flag) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Callgrind writes what it has counted where this begins: one file per call. */
+/* Callgrind writes its counts to a file at the entry of this function: one file per call. */
 static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How long rmpi-queues takes to show what all ranks of a job have pending, 10000 receives each: from its start to its end, with
- * everything written. It must lie beside the launcher. */
+/* Measures how long rmpi-queues takes, from its start to its end, to print the pending receives of all ranks of a job,
+ * 10000 per rank. rmpi-queues must be in the folder of the launcher. */
 #include "report.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PENDING = 10000, FIGURES = 2, LOOKS = 7, BAR_MS = 2000 };
 
-/* The launcher has started the ranks, so it stands for all of them. */
+/* Writes the command line of rmpi-queues for the launcher's process, which selects all its ranks. */
 static void command_line(char *line, size_t room, const char *option) {
     char name[64], path[2048];
     long launcher = (long)getppid();
@@ -67,7 +67,7 @@ static void measure_looks(int ranks, int output) {
         printf("]}\n");
 }
 
-/* Receives that are matched only when all is over. */
+/* Posts receives that are never matched, measures rmpi-queues on rank 0, and cancels the receives. */
 static void measure_pending(int rank, int ranks, int output) {
     static int buffers[PENDING];
     static MPI_Request requests[PENDING];

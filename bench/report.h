@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The outputs of the benchmark programs: columns as users of the OSU benchmarks know them, or JSON.
- * A megabyte is 10^6 bytes. */
+/* The output of the benchmark programs: columns like those of the OSU benchmarks, or JSON. A megabyte is 10^6 bytes. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
 #include "measure.h"
 #include <sys/utsname.h>
 
-/* What one column shows: how a time per iteration becomes the value. For a rate the 99th percentile of the time gives
- * the rate that 99 of 100 batches exceed. */
+/* A column of values, and how a time per iteration is converted to its values. For a rate, the 99th percentile of the
+ * time gives the rate that 99 of 100 batches reach or exceed. */
 struct column {
-    const char *title; /* in the table's head */
+    const char *title; /* in the head of the table */
     const char *unit;  /* in JSON */
     enum { TIME_US, MEGABYTES_PER_SECOND, MESSAGES_PER_SECOND, PERCENT } kind;
-    double per_iteration; /* how many of the thing (hops, messages) one iteration holds */
+    double per_iteration; /* the number of hops or messages in one iteration */
 };
 
-/* rmpi's counters of what went over a network: frames of any, and datagrams, which only verbs sends. */
+/* rmpi's counters of network traffic: frames of all providers, and datagrams, which only verbs sends. */
 enum { NET_FRAMES, NET_DATAGRAMS, NET_COUNTERS };
 
 struct net_counters {
-    int open; /* 0: this MPI has no such counters */
+    int open; /* 0 if this MPI has no such counters */
     MPI_T_pvar_session session;
     MPI_T_pvar_handle handles[NET_COUNTERS];
 };
@@ -47,7 +46,7 @@ static inline double column_value(const struct column *column, size_t size, doub
     }
 }
 
-/* Copies `text` without what JSON or a one-line comment cannot hold. */
+/* Copies the first line of `text`, without characters that a JSON string or a comment line cannot hold. */
 static inline void plain_text(char *to, size_t room, const char *text) {
     size_t used = 0;
     for (; *text && *text != '\n' && used + 1 < room; text++)
@@ -66,7 +65,8 @@ static inline void library_version(char *to, size_t room) {
     plain_text(to, room, version);
 }
 
-/* Counts from here on. Only rmpi is asked: what other MPIs call so is something else. */
+/* Starts the counters. Only rmpi's are used: performance variables of other MPIs with these names would count something
+ * else. */
 static inline void open_net_counters(struct net_counters *net, const char *library) {
     static const char *const names[NET_COUNTERS] = {"net_frames_sent", "net_datagrams"};
     int provided, index, count;
@@ -81,7 +81,7 @@ static inline void open_net_counters(struct net_counters *net, const char *libra
     net->open = 1;
 }
 
-/* What has carried messages over a network since then; NULL: nothing that is known. */
+/* The provider of messages over a network since open_net_counters; NULL if there were none or it is not known. */
 static inline const char *carrier(const struct net_counters *net) {
     unsigned long long values[NET_COUNTERS] = {0};
     for (int i = 0; i < NET_COUNTERS; i++)
@@ -213,7 +213,7 @@ static inline void close_report(const struct report *report) {
     fflush(stdout);
 }
 
-/* Measures one size on all ranks; may say in `per_iteration` how many messages one iteration holds. */
+/* Measures one size on all ranks; may set `per_iteration`, the number of messages or hops in one iteration. */
 typedef struct timing one_size_fn(const struct options *options, size_t size, double *per_iteration);
 
 /* A program whose threads all call MPI defines BENCH_THREADS before this file is included. */
@@ -228,8 +228,9 @@ static inline void bench_init(int *argc, char ***argv) {
 #endif
 }
 
-/* What every program does: parse, measure size after size on all ranks, report on rank 0. Fewer than `least_ranks` is an
- * error in words. `extras` are the titles of columns that `one_size` fills beside its own. */
+/* The main function of every program: parses the options, measures one size after the other on all ranks, and reports
+ * on rank 0. Fewer ranks than `least_ranks` are an error. `extras` are the titles of further columns, whose values
+ * `one_size` sets. */
 static inline int bench_main_with(const char *const *extras, int argc, char **argv, const struct program *program,
                                   struct column column, int least_ranks, one_size_fn *one_size) {
     int rank, ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Token ring: one message goes round all ranks; the time of one hop. Ranks wait for it in MPI_Recv, or ask for it again and
- * again. */
+/* Token ring: one message is passed round all ranks; the time is that of one hop. Ranks wait for the message in
+ * MPI_Recv, or poll for it. */
 #include "report.h"
 
 static int by_test, by_testall, by_iprobe;
@@ -16,7 +16,7 @@ struct ring {
     int size, rank, ranks;
 };
 
-/* Waits for the token in the way that was asked for. */
+/* Waits for the token in the selected way. */
 static void take(struct ring *ring, int previous) {
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     int flag = 0;
@@ -47,7 +47,7 @@ static void rounds(void *state, long count) {
     }
 }
 
-/* Every rank adds 1 to the first byte it passes on; rank 0 must see the number of ranks. */
+/* Every rank adds 1 to the first byte of the message; rank 0 must receive the number of ranks. */
 static void validate(struct ring *ring) {
     if (ring->size == 0)
         return;

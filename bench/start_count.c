@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* A call to be counted by callgrind in rank 0: QMP_start of a halo in eight directions, eight receives and eight sends, with
- * a neighbour of its own in each, all on this node. It is warm, and all gates are open: the neighbours have started their
- * receives. The counted call has a function of its own around it, as in isend_count.c. The neighbours run natively. */
+/* A call that callgrind counts in rank 0: QMP_start of a halo with eight receives and eight sends, one of each per
+ * neighbour, with all neighbours on this node, after a warm-up. The neighbours have started their receives, so no send
+ * has to wait. The counted call has its own function, as in isend_count.c. The neighbours run natively. */
 #include "measure.h"
 
 #include <qmp.h>
@@ -16,19 +16,20 @@ static COUNTED void counted_start(QMP_msghandle_t halo) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Callgrind writes what it has counted where this begins: one file per call. */
+/* Callgrind writes its counts to a file at the entry of this function: one file per call. */
 static COUNTED void end_of_call(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* What copies payload in the library too, since the program's symbols come first: an option of callgrind leaves it out. */
+/* Also copies payload in the library, because the program's symbols take precedence. An option of callgrind excludes
+ * this function from the count. */
 COUNTED void *memmove(void *target, const void *source, size_t bytes) {
     char *to = target;
     const char *from = source;
     for (size_t i = 0; i < bytes; i++) {
         size_t at = to > from ? bytes - 1 - i : i;
         to[at] = from[at];
-        __asm__ volatile("" ::: "memory"); /* else the compiler finds a memmove in it */
+        __asm__ volatile("" ::: "memory"); /* keeps the compiler from making a call of memmove */
     }
     return target;
 }
@@ -38,7 +39,7 @@ static void must(int good, const char *what) {
         die(FAILED, what);
 }
 
-/* What one rank exchanges with others: with each of them one message each way. */
+/* The messages of one rank: one to and one from each of `count` other ranks. */
 struct halo {
     int count;
     char out[DIRECTIONS][BYTES], in[DIRECTIONS][BYTES];
@@ -98,7 +99,7 @@ static void start_middle(struct halo *halo, int counted) {
     must(QMP_wait(halo->all) == QMP_SUCCESS, "start_count: QMP_wait failed");
 }
 
-/* Neighbours do not sleep, since it is no part of the start to wake them. */
+/* Neighbours poll instead of sleeping, so the counted start does not have to wake them. */
 static void start_neighbour(struct halo *halo) {
     char token = 0;
     int is_there = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The smallest MPI program: init, a line per rank, finalize. Its time from start to finish is measured from outside;
- * with --json or --times rank 0 prints how long the slowest rank was in MPI_Init. */
+/* The smallest MPI program: init, a line per rank, finalize. The driver measures its time from start to finish; with
+ * --json or --times rank 0 prints how long the slowest rank was in MPI_Init. */
 #include "report.h"
 
 static void print_times(int output, int rank, int ranks, double init_ms) {

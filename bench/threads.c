@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Message rate of ranks whose threads all call MPI: each thread of rank 0 sends windows of small messages to one of rank 1, in a
- * communicator of the two. */
+/* Message rate of ranks whose threads all call MPI: each thread of rank 0 sends windows of small messages to one thread
+ * of rank 1, in a communicator that only these two threads use. */
 #define BENCH_THREADS
 #include "windows.h"
 #include <pthread.h>
@@ -26,7 +26,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* All threads together make `count` windows. */
+/* All threads together run `count` windows. */
 static void run_team(void *state, long count) {
     struct team *team = state;
     struct member members[MAX_THREADS];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* What empty tools of QMPI cost a call (MPI_Comm_rank): none, one, two and four of them, above each other. Each figure is
- * that of a process of its own, since the stack is settled when a process begins; the processes take turns. */
+/* Measures the cost of empty QMPI tools per call (of MPI_Comm_rank), with none, one, two and four stacked tools. Each
+ * figure comes from a separate process, because the stack is fixed when a process begins; the processes take turns. */
 #include "report.h"
 #if __has_include(<qmpi.h>)
 #include <qmpi.h>
@@ -12,7 +12,7 @@
 enum { ROUNDS = 9, BATCHES = 60, CALLS = 10000, STACKS = 8, MOST_TOOLS = 4 };
 #define CHILD "BENCH_TOOLS_CHILD"
 
-/* How many tools, and whether they look the next function up in each call or once. */
+/* The number of tools, and their kind: they look up the next function in each call or once, or have MPICH's form. */
 static const struct stack {
     int tools;
     const char *tool, *name;
@@ -28,7 +28,7 @@ static const struct stack {
 };
 
 #ifdef HAS_STACKS
-/* As most tools are written: the next function is asked for in each call. */
+/* Like most tools: looks up the next function in each call. */
 static int asks(QMPI_Context context, MPI_Comm comm, int *rank) {
     QMPI_Comm_rank_t *next;
     QMPI_Context below;
@@ -51,7 +51,7 @@ static int knows(QMPI_Context context, MPI_Comm comm, int *rank) {
     return known[id].next(known[id].below, comm, rank);
 }
 
-/* MPICH's form: functions get the number of their tool, and query that of the next one. */
+/* MPICH's form: a function gets the id of its tool, and looks up the id of the next tool. */
 typedef int numbered_t(QMPI_Context context, int id, MPI_Comm comm, int *rank);
 int QMPI_Register_function(int id, enum QMPI_Functions_enum which, void (*function)(void));
 
@@ -84,7 +84,8 @@ __attribute__((constructor)) static void announce(void) {
 }
 #endif
 
-/* Nanoseconds per call in this process: its best batch, since whatever disturbs one is longer than the calls. */
+/* Prints the nanoseconds per call in this process: those of the best batch, because disturbances only make batches
+ * longer. */
 static int measure_here(void) {
     double batches[BATCHES];
     int rank;
@@ -101,7 +102,7 @@ static int measure_here(void) {
     return 0;
 }
 
-/* The same in a new process with this stack. */
+/* Runs measure_here in a new process with this stack, and returns its figure. */
 static double measure_with(const struct stack *stack) {
     char line[4096], list[256] = "", self[2048];
     double value = -1;

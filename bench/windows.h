@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Windows of nonblocking messages: what bandwidth, bibw and rate have in common. */
+/* Windows of nonblocking messages, which bandwidth, bibw, rate and others measure. */
 #ifndef BENCH_WINDOWS_H
 #define BENCH_WINDOWS_H
 
@@ -10,12 +10,12 @@ struct windows {
     MPI_Request *sends, *receives;
     MPI_Status *statuses; /* of the completed requests, or MPI_STATUSES_IGNORE */
     int size, rank, peer, window;
-    int sender, receiver; /* this rank's parts: one of them, or both */
+    int sender, receiver; /* whether this rank sends, and whether it receives */
     long turn;            /* windows so far */
     MPI_Comm comm;
 };
 
-/* Windows over buffers that are there; close_windows frees them. */
+/* Windows over existing buffers; close_windows frees these. */
 static inline struct windows windows_over(struct buffers out, struct buffers in, int window, int rank, int peer) {
     struct windows w = {.out = out, .in = in, .size = (int)out.bytes, .rank = rank, .peer = peer, .window = window};
     w.comm = MPI_COMM_WORLD;
@@ -53,7 +53,8 @@ static inline void one_window(struct windows *w) {
         MPI_Waitall(w->window, w->receives, w->statuses);
 }
 
-/* Windows one after the other; a sender goes on when the receiver has the whole window. */
+/* Runs `count` windows. With messages in one direction only, the sender continues when the receiver has acknowledged
+ * the window. */
 static inline void run_windows(void *state, long count) {
     struct windows *w = state;
     char ack = 0;
@@ -66,7 +67,7 @@ static inline void run_windows(void *state, long count) {
     }
 }
 
-/* Every buffer is sent once with a pattern of its own and checked. */
+/* Sends every buffer at least once with its own pattern, and checks what is received. */
 static inline void validate_windows(struct windows *w, size_t size) {
     int windows = (w->out.count + w->window - 1) / w->window;
     for (int i = 0; i < w->out.count && w->sender; i++)

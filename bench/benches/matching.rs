@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What matching costs in the engine alone: no transport, no payload, no checks of arguments.
+//! Measures matching in the progress engine alone: without transport, payload and checks of arguments.
 #![allow(
     missing_docs,
     reason = "criterion's macros make functions without docs"
@@ -46,7 +46,7 @@ fn arrive(engine: &mut Engine, peer: u32, tag: i32) -> Option<Output> {
     }))
 }
 
-/// The request that an arrived message was delivered to; it is collected.
+/// Collects the request that an arrived message was delivered to, and returns it.
 fn collect_delivered(engine: &mut Engine, output: Option<Output>) -> RequestId {
     let Some(Output::Deliver { request, .. }) = output else {
         panic!("not delivered but {output:?}");
@@ -56,7 +56,7 @@ fn collect_delivered(engine: &mut Engine, output: Option<Output>) -> RequestId {
     request
 }
 
-/// Keeps an unexpected message, as the pump does.
+/// Stores an unexpected message, as the runtime does.
 fn keep(engine: &mut Engine, output: Option<Output>) {
     let Some(Output::Keep { message }) = output else {
         panic!("not kept but {output:?}");
@@ -64,7 +64,7 @@ fn keep(engine: &mut Engine, output: Option<Output>) {
     engine.keep(message, Box::new(WORD));
 }
 
-/// Ends a receive whose message was there already.
+/// Completes a receive whose message had arrived before it was posted.
 fn collect_kept(engine: &mut Engine, posted: (RequestId, Option<Output>)) {
     let (request, Some(Output::DeliverKept { message, .. })) = posted else {
         panic!("no kept message but {posted:?}");
@@ -132,11 +132,11 @@ fn send(engine: &mut Engine) {
     engine.collect(request);
 }
 
-/// A thousand open receives, or messages, over 64 sources.
+/// A thousand posted receives, or unexpected messages, from 64 sources.
 fn many(c: &mut Criterion) {
     let mut group = c.benchmark_group("matching/1000 over 64 sources");
     group.throughput(Throughput::Elements(MANY.into()));
-    // Of source and tag, no two are the same.
+    // All pairs of source and tag are different.
     let forward: Vec<(u32, i32)> = (0..MANY)
         .map(|number| (number % SOURCES, (number / SOURCES).cast_signed()))
         .collect();
@@ -160,7 +160,7 @@ fn many(c: &mut Criterion) {
     group.finish();
 }
 
-/// Posts all receives, then lets all messages arrive.
+/// Posts all receives before all messages arrive.
 fn posted_first(
     engine: &mut Engine,
     posts: &[(u32, i32)],
@@ -176,7 +176,7 @@ fn posted_first(
     }
 }
 
-/// Lets all messages arrive, then posts all receives.
+/// Posts all receives after all messages have arrived.
 fn arrived_first(engine: &mut Engine, arrivals: &[(u32, i32)], posts: &[(u32, i32)]) {
     for &(peer, tag) in arrivals {
         let output = arrive(engine, peer, tag);
@@ -188,7 +188,8 @@ fn arrived_first(engine: &mut Engine, arrivals: &[(u32, i32)], posts: &[(u32, i3
     }
 }
 
-/// One message at a time, beside a thousand open receives or messages from the same source with other tags.
+/// One message at a time, while there are a thousand posted receives or unexpected messages of the same source with
+/// other tags.
 fn behind(c: &mut Criterion) {
     let mut group = c.benchmark_group("matching/behind 1000 of other tags");
     group.throughput(Throughput::Elements(1));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packing and unpacking of strided vectors, against the loop that a user would write by hand.
+//! Compares packing and unpacking of strided vectors with loops that a user would write by hand.
 //!
 //! # Safety
-//! The datatypes are lent a matrix of this file's own, which covers them (asserted) and outlives the measurement.
+//! The datatypes are used on a matrix of this file, which covers them (asserted) and outlives the measurement.
 #![allow(
     unsafe_code,
     missing_docs,
@@ -67,13 +67,13 @@ impl Vector {
         (0..length).map(f64::from).collect()
     }
 
-    /// The matrix as the runtime sees it, which must not outlive it.
+    /// The matrix as a [`Structured`], which must not be used after the matrix is gone.
     fn lend(self, matrix: &mut [f64]) -> Structured {
         let datatype = self.datatype();
         let covered = usize::try_from(datatype.true_extent).expect("no gap in front");
         assert!(datatype.true_lb == 0 && covered <= size_of_val(matrix));
-        // SAFETY: the one item begins at the matrix and ends inside it, as asserted; the callers keep the matrix, and
-        // read or write it only through the value, as long as they use that.
+        // SAFETY: the single item begins at the start of the matrix and ends inside it, as asserted. While callers use
+        // the returned value, they keep the matrix, and do not read or write it in any other way.
         unsafe { Structured::new(matrix.as_mut_ptr().cast(), 1, &datatype) }
     }
 
@@ -134,16 +134,16 @@ fn unpack(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(vector.datatype().size));
         let packed = vector.pack_by_hand(&vector.matrix());
         let (bytes, empty) = (bytes_of(&packed), vec![0.0; vector.count * vector.stride]);
-        let (mut theirs, mut by_hand) = (empty.clone(), empty);
+        let (mut by_datatype, mut by_hand) = (empty.clone(), empty);
         vector.unpack_by_hand(&packed, &mut by_hand);
-        let structured = vector.lend(&mut theirs);
+        let structured = vector.lend(&mut by_datatype);
         group.bench_function("datatype", |b| {
             b.iter(|| structured.unpack(black_box(&bytes)));
         });
-        // Once more, since a filter may have left the measurement out.
+        // Unpacked once more, because a filter may have skipped the measurement.
         structured.unpack(&bytes);
         drop(structured);
-        assert_eq!(theirs, by_hand);
+        assert_eq!(by_datatype, by_hand);
         group.bench_function("loop", |b| {
             b.iter(|| vector.unpack_by_hand(black_box(&packed), black_box(&mut by_hand)));
         });

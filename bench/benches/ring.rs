@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one frame costs in the shared-memory ring, both ends in one thread: instructions and checks, without the travel
-//! of the cache line (that is `rmpi-bench limits`).
+//! Measures one frame in the shared-memory ring with both ends in one thread: the instructions and checks, without the
+//! transfer of the cache line (which `rmpi-bench limits` measures).
 #![allow(
     missing_docs,
     reason = "criterion's macros make functions without docs"
@@ -33,7 +33,7 @@ fn take(consumer: &mut Consumer<'_>) -> Frame {
     consumer.pop().expect("a frame that was just pushed")
 }
 
-/// The receiver looks at the ring: no bell.
+/// The receiver polls the ring, so the sender does not ring the bell (the doorbell).
 fn hot(c: &mut Criterion) {
     let mut group = c.benchmark_group("ring/hot");
     group.throughput(Throughput::Elements(1));
@@ -72,7 +72,7 @@ fn hot(c: &mut Criterion) {
     group.finish();
 }
 
-/// The receiver looks elsewhere: each frame rings the bell.
+/// The receiver does not poll the ring, so each frame rings the bell.
 fn bell(c: &mut Criterion) {
     let mut group = c.benchmark_group("ring/bell");
     group.throughput(Throughput::Elements(1));
@@ -94,7 +94,7 @@ fn bell(c: &mut Criterion) {
             b.iter(|| {
                 bell.doze();
                 assert_eq!(producer.push(black_box(HEAD), &[7]), Ok(false));
-                // The system call that would follow is not measured.
+                // The system call that wakes the receiver is not measured.
                 assert_eq!(bell.ring(SENDER), Wake::Sleeper);
                 assert_ne!(bell.take_pending(index), 0);
                 take(consumer)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One benchmark program with one or more MPIs, in rounds: each round runs all MPIs in turn and begins with another one.
+//! Runs one benchmark program with one or more MPIs, in rounds. Each round runs all MPIs in turn, and each round begins
+//! with a different MPI.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,14 +23,14 @@ pub struct CurveContender {
     pub label: String,
     /// Where it is installed.
     pub mpi: Installation,
-    /// Its settings.
+    /// The launcher's options and environment.
     pub setting: Setting,
-    /// The program, built by it.
+    /// The program, built with this MPI's compiler wrapper.
     pub binary: PathBuf,
 }
 
 impl CurveContender {
-    /// An MPI with settings of a level for `ranks` ranks; with its default settings where that level has none.
+    /// An MPI with the settings of `level` for `ranks` ranks, or with its default settings if `level` has none.
     #[must_use]
     pub fn new(
         mpi: Installation,
@@ -64,19 +65,19 @@ impl CurveContender {
 pub struct CurvePlan {
     /// The program.
     pub program: BenchProgram,
-    /// Numbers of ranks; a program over jobs runs with each of them, the others with the first.
+    /// Numbers of ranks. A program with [`Over::Jobs`] runs with each of them, the other programs with the first one.
     pub ranks: Vec<usize>,
-    /// Its options.
+    /// The program's options.
     pub options: Vec<String>,
-    /// Jobs of each number of ranks, in a program over jobs.
+    /// Jobs of each number of ranks in a program with [`Over::Jobs`].
     pub repeats: usize,
-    /// Hosts for the ranks of rmpi; `None`: this host.
+    /// The value of rmpi's `--host`; `None`: all ranks run on this host.
     pub hosts: Option<String>,
     /// The MPIs that are measured.
     pub contenders: Vec<CurveContender>,
     /// The number of rounds.
     pub rounds: usize,
-    /// This binary, which guards the launchers ([`run::guarded`]).
+    /// This binary, which starts the launchers ([`run::guarded`]).
     pub guard: PathBuf,
     /// A folder for the launchers' temporary files.
     pub work: PathBuf,
@@ -85,49 +86,49 @@ pub struct CurvePlan {
 /// An event of a running measurement.
 #[derive(Debug)]
 pub enum MeasureEvent<'a> {
-    /// A round of a contender begins.
+    /// The run of a contender begins, in this round (counted from 0).
     Begins(usize, &'a CurveContender),
-    /// The head of its report.
+    /// The head of the contender's report.
     Head(&'a BenchReport),
     /// A row was measured.
     Row(&'a BenchReport, &'a ReportRow),
-    /// Any other line that a program or a launcher printed.
-    Aside(&'a str),
+    /// Any other line of output of a program or a launcher.
+    OtherLine(&'a str),
 }
 
-/// The figures of one contender: a report for each finished round.
+/// The figures of one contender: one report per finished round.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// The contender's name.
     pub label: String,
-    /// Round by round.
+    /// One report per round, in the order of the rounds.
     pub reports: Vec<BenchReport>,
 }
 
 /// The results of a measurement.
 #[derive(Debug)]
 pub struct CurveData {
-    /// In the plan's order, without those that failed.
+    /// The curves in the order of the plan's contenders, without contenders that have no report.
     pub curves: Vec<Curve>,
     /// The contenders that failed, and why.
     pub failures: Vec<(String, ContenderFailure)>,
     /// The number of finished rounds.
     pub rounds: usize,
-    /// The incomplete first round, if a signal ended it.
+    /// The incomplete report of the contender whose run a signal ended, if there is one.
     pub part: Option<Curve>,
 }
 
 /// Why a contender has no figures.
 #[derive(Debug)]
 pub enum ContenderFailure {
-    /// Its launcher exited with this code; its error messages were passed on.
+    /// Its launcher exited with this code; the error messages have been passed on.
     Code(u8),
-    /// For another reason.
+    /// There is another reason.
     Other(Error),
 }
 
-/// Runs all rounds; a contender that fails is left out of later rounds.
-pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> CurveData {
+/// Runs all rounds, and calls `on_event` for each event. A contender that fails is left out of later rounds.
+pub fn measure(plan: &CurvePlan, on_event: &mut impl FnMut(MeasureEvent<'_>)) -> CurveData {
     let mut curves: Vec<Curve> = plan
         .contenders
         .iter()
@@ -146,9 +147,9 @@ pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> Cur
                 continue;
             }
             let contender = &plan.contenders[index];
-            tell(MeasureEvent::Begins(round, contender));
+            on_event(MeasureEvent::Begins(round, contender));
             let mut report = None;
-            let outcome = one_run(plan, contender, &mut report, tell);
+            let outcome = one_run(plan, contender, &mut report, on_event);
             if interrupt::seen() {
                 let label = contender.label.clone();
                 part = report.map(|report| Curve {
@@ -159,7 +160,7 @@ pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> Cur
             }
             match (outcome, report) {
                 (Ok(()), Some(report)) => curves[index].reports.push(report),
-                (Ok(()), None) => failures.push((index, ContenderFailure::Other(silent()))),
+                (Ok(()), None) => failures.push((index, ContenderFailure::Other(no_output()))),
                 (Err(failure), _) => failures.push((index, failure)),
             }
         }
@@ -179,7 +180,7 @@ pub fn measure(plan: &CurvePlan, tell: &mut impl FnMut(MeasureEvent<'_>)) -> Cur
     }
 }
 
-fn silent() -> Error {
+fn no_output() -> Error {
     Error::Program("the program printed nothing that can be read".to_owned())
 }
 
@@ -187,17 +188,17 @@ fn one_run(
     plan: &CurvePlan,
     contender: &CurveContender,
     report: &mut Option<BenchReport>,
-    tell: &mut impl FnMut(MeasureEvent<'_>),
+    on_event: &mut impl FnMut(MeasureEvent<'_>),
 ) -> Result<(), ContenderFailure> {
     if plan.program.over == Over::Jobs {
-        return jobs(plan, contender, report, tell).map_err(ContenderFailure::Other);
+        return jobs(plan, contender, report, on_event).map_err(ContenderFailure::Other);
     }
     let mut command = launcher(plan, contender, plan.ranks.first().copied().unwrap_or(1));
     command.args(&plan.options).arg("--lines");
     let mut command = run::guarded(&plan.guard, &command);
     let mut code = None;
     let outcome = cleanly(|| {
-        let status = run::listen(&mut command, |said| hear(said, report, tell))?;
+        let status = run::run_lines(&mut command, |line| handle_line(line, report, on_event))?;
         code = Some(
             status
                 .code()
@@ -224,51 +225,52 @@ fn launcher(plan: &CurvePlan, contender: &CurveContender, ranks: usize) -> Comma
             command.args(["--host", hosts]);
         }
     } else {
-        // Files that a killed launcher leaves there are removed with the folder.
+        // Temporary files of a killed launcher are removed with this folder.
         command.env("TMPDIR", &plan.work);
     }
     command.arg(&contender.binary);
     command
 }
 
-fn hear(
-    said: OutputLine,
+fn handle_line(
+    output: OutputLine,
     report: &mut Option<BenchReport>,
-    tell: &mut impl FnMut(MeasureEvent<'_>),
+    on_event: &mut impl FnMut(MeasureEvent<'_>),
 ) {
-    let line = match said {
+    let line = match output {
         OutputLine::Out(line) => line,
-        // Launchers print messages about the interruption itself.
+        // After an interruption launchers print messages about it, which are dropped.
         OutputLine::Err(_) if interrupt::seen() => return,
-        OutputLine::Err(line) => return tell(MeasureEvent::Aside(&line)),
+        OutputLine::Err(line) => return on_event(MeasureEvent::OtherLine(&line)),
     };
     match (BenchReport::parse_line(&line), report.as_mut()) {
-        (Some(ReportLine::Head(head)), _) => tell(MeasureEvent::Head(report.insert(head))),
+        (Some(ReportLine::Head(head)), _) => on_event(MeasureEvent::Head(report.insert(head))),
         (Some(ReportLine::Row(row)), Some(report)) => {
-            tell(MeasureEvent::Row(report, &row));
+            on_event(MeasureEvent::Row(report, &row));
             report.rows.push(row);
         }
         _ if line.trim().is_empty() => {}
-        _ => tell(MeasureEvent::Aside(&line)),
+        _ => on_event(MeasureEvent::OtherLine(&line)),
     }
 }
 
-/// Hello world from start to finish, with each number of ranks; once more with `--json` for the time in `MPI_Init`.
+/// Times jobs of hello world from start to finish, with each number of ranks. One more job per number of ranks, with
+/// `--json`, reports the time in `MPI_Init`.
 fn jobs(
     plan: &CurvePlan,
     contender: &CurveContender,
     report: &mut Option<BenchReport>,
-    tell: &mut impl FnMut(MeasureEvent<'_>),
+    on_event: &mut impl FnMut(MeasureEvent<'_>),
 ) -> Result<(), Error> {
     let limit = Duration::from_secs(120);
     for ranks in plan.ranks.iter().copied() {
         let mut with_times = launcher(plan, contender, ranks);
         with_times.arg("--json");
-        let said = start(&plan.guard, &with_times, limit)?;
-        let inside = BenchReport::parse(&said.stdout)?;
+        let job = start(&plan.guard, &with_times, limit)?;
+        let job_report = BenchReport::parse(&job.stdout)?;
         if report.is_none() {
-            tell(MeasureEvent::Head(
-                report.insert(head_of_jobs(plan, &inside)),
+            on_event(MeasureEvent::Head(
+                report.insert(head_of_jobs(plan, &job_report)),
             ));
         }
         let mut milliseconds = Vec::new();
@@ -277,16 +279,16 @@ fn jobs(
             milliseconds.push(outcome.elapsed.as_secs_f64() * 1e3);
         }
         let (Some(summary), Some(report)) = (Summary::of(&milliseconds), report.as_mut()) else {
-            return Err(silent());
+            return Err(no_output());
         };
-        let row = row_of_jobs(ranks, &summary, inside.median(0).unwrap_or(f64::NAN));
-        tell(MeasureEvent::Row(report, &row));
+        let row = row_of_jobs(ranks, &summary, job_report.median(0).unwrap_or(f64::NAN));
+        on_event(MeasureEvent::Row(report, &row));
         report.rows.push(row);
     }
     Ok(())
 }
 
-fn head_of_jobs(plan: &CurvePlan, inside: &BenchReport) -> BenchReport {
+fn head_of_jobs(plan: &CurvePlan, job_report: &BenchReport) -> BenchReport {
     BenchReport {
         title: "Start to end (ms)".to_owned(),
         unit: FigureUnit::Ms,
@@ -295,7 +297,7 @@ fn head_of_jobs(plan: &CurvePlan, inside: &BenchReport) -> BenchReport {
         steps: plan.ranks.len(),
         extras: vec!["MPI_Init (ms)".to_owned()],
         rows: Vec::new(),
-        ..inside.clone()
+        ..job_report.clone()
     }
 }
 
@@ -317,20 +319,20 @@ fn row_of_jobs(ranks: usize, summary: &Summary, init_ms: f64) -> ReportRow {
 /// One row of a curve over all its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CurveRow {
-    /// Bytes, ranks or the row's number.
+    /// Bytes, ranks or the row number, as in [`ReportRow::size`].
     pub size: usize,
-    /// Its name where it has one.
+    /// Its name, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The rounds' medians, summed up.
+    /// The summary of the medians of all rounds.
     #[serde(flatten)]
     pub summary: Summary,
 }
 
 impl Curve {
-    /// Its rows over all rounds, in the order in which they were measured.
+    /// The rows over all rounds, in the order in which they were measured.
     #[must_use]
-    pub fn places(&self) -> Vec<CurveRow> {
+    pub fn rows(&self) -> Vec<CurveRow> {
         let Some(first) = self.reports.first() else {
             return Vec::new();
         };
@@ -342,18 +344,18 @@ impl Curve {
                 .collect();
             Summary::of(&values)
         };
-        let place = |row: &ReportRow| {
+        let row = |row: &ReportRow| {
             Some(CurveRow {
                 size: row.size,
                 name: row.name.clone(),
                 summary: summary(row)?,
             })
         };
-        first.rows.iter().filter_map(place).collect()
+        first.rows.iter().filter_map(row).collect()
     }
 }
 
-/// Builds the program for those that need it, in `folder`.
+/// Builds the program with an MPI's compiler wrapper, in a subfolder of `folder`, and returns its path.
 ///
 /// # Errors
 /// When the compiler fails, with its message.
@@ -393,18 +395,18 @@ mod tests {
                 report(&[2.0, 9.0]),
             ],
         };
-        let places = curve.places();
-        let medians: Vec<(usize, f64)> = places
+        let rows = curve.rows();
+        let medians: Vec<(usize, f64)> = rows
             .iter()
-            .map(|place| (place.size, place.summary.median))
+            .map(|row| (row.size, row.summary.median))
             .collect();
         assert_eq!(medians, [(8, 2.0), (16, 5.0)]);
-        assert_eq!((places[1].summary.min, places[1].summary.max), (4.0, 9.0));
+        assert_eq!((rows[1].summary.min, rows[1].summary.max), (4.0, 9.0));
     }
 
     #[test]
-    fn rows_and_asides_are_told_apart() {
-        let (mut held, mut asides, mut rows) = (None, Vec::new(), 0);
+    fn rows_and_other_lines_are_distinguished() {
+        let (mut report_so_far, mut others, mut rows) = (None, Vec::new(), 0);
         let lines = [
             OutputLine::Out("MPI startup(): a warning".to_owned()),
             OutputLine::Out(serde_json::to_string(&report(&[])).unwrap()),
@@ -413,13 +415,13 @@ mod tests {
             OutputLine::Err("oops".to_owned()),
         ];
         for line in lines {
-            hear(line, &mut held, &mut |news| match news {
-                MeasureEvent::Aside(text) => asides.push(text.to_owned()),
+            handle_line(line, &mut report_so_far, &mut |event| match event {
+                MeasureEvent::OtherLine(text) => others.push(text.to_owned()),
                 MeasureEvent::Row(..) => rows += 1,
                 _ => {}
             });
         }
-        assert_eq!(asides, ["MPI startup(): a warning", "oops"]);
-        assert_eq!((rows, held.unwrap().rows.len()), (1, 1));
+        assert_eq!(others, ["MPI startup(): a warning", "oops"]);
+        assert_eq!((rows, report_so_far.unwrap().rows.len()), (1, 1));
     }
 }

@@ -7,10 +7,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// The system's reason.
         #[source]
@@ -19,7 +19,7 @@ pub enum Error {
     /// A limit of the machine could not be measured.
     #[error("{0}")]
     Limit(String),
-    /// A benchmark program failed, or printed what cannot be read.
+    /// A benchmark program failed, or its output cannot be read.
     #[error("{0}")]
     Program(String),
     /// An option or a file that the user named is wrong.
@@ -28,7 +28,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the system with what was tried.
+    /// A system error, with the operation that failed.
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
         Self::Io {
             what: what.into(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output, and files that the user wants written. They are opened before anything is
-//! measured, so that a missing folder is reported at once and not after an hour.
+//! Standard output, and the files that options name. A file is opened once before the measurement ([`try_writable`]),
+//! so that a missing folder is reported at once and not after an hour.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -12,28 +12,28 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrintStatus {
     /// It was written.
-    Well,
+    Written,
     /// The reader has closed the pipe.
-    Unread,
+    ReaderGone,
 }
 
-/// Prints on standard output.
+/// Prints `text` on standard output.
 ///
 /// # Errors
-/// When it cannot be written for another reason than a closed pipe.
+/// When it cannot be written; a closed pipe is not an error.
 pub fn print(text: &str) -> Result<PrintStatus, Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(PrintStatus::Well),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(PrintStatus::Unread),
+        Ok(()) => Ok(PrintStatus::Written),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(PrintStatus::ReaderGone),
         Err(error) => Err(Error::io("cannot write to standard output", error)),
     }
 }
 
-/// The name of a file for a plot, as an option gives it.
+/// Reads the name of a file for a plot, as an option gives it.
 ///
 /// # Errors
-/// When its extension is that of another format.
+/// When it has another extension than `svg`.
 pub fn plot_name(text: &str) -> Result<PathBuf, String> {
     let file = PathBuf::from(text);
     match file
@@ -48,21 +48,21 @@ pub fn plot_name(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Checks that a file can be written, and changes nothing.
+/// Checks that a file can be written, without changing it or leaving a new one.
 ///
 /// # Errors
-/// When it cannot, with the option that named it.
+/// When it cannot; the error names the option.
 pub fn try_writable(option: &str, file: &Path) -> Result<(), Error> {
     let existed = file.exists();
     match File::options().create(true).append(true).open(file) {
         Ok(_) if existed => Ok(()),
-        // This check created it, and it is empty.
+        // This check has created the file, which is empty.
         Ok(_) => std::fs::remove_file(file).map_err(|e| refused(option, file, &e)),
         Err(error) => Err(refused(option, file, &error)),
     }
 }
 
-/// Writes a file that an option named.
+/// Writes `text` to the file that `option` named.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_written_is_left_as_it_was() {
+    fn a_writable_file_is_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         std::fs::write(&old, "text").unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_that_promises_another_format_is_refused() {
+    fn a_plot_with_another_extension_is_refused() {
         assert_eq!(plot_name("a/b.SVG"), Ok(PathBuf::from("a/b.SVG")));
         assert_eq!(plot_name("/dev/stdout"), Ok(PathBuf::from("/dev/stdout")));
         let error = plot_name("a/b.png").unwrap_err();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_with_the_option() {
+    fn the_error_for_an_unwritable_file_names_the_option() {
         for file in ["/nonexistent/plot.svg", "/proc"] {
             let error = try_writable("--plot", Path::new(file)).unwrap_err();
             let error = error.to_string();

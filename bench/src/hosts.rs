@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hosts of a measurement, and the remote shell by which they are reached.
+//! The hosts of a measurement, and the remote shell that starts processes on them.
 
 use std::fs;
 use std::process::Command;
@@ -9,27 +9,27 @@ use remote_shell::{SSH, joined, split};
 
 use crate::Error;
 
-/// Hosts, at least two, with ranks on each.
+/// At least two hosts, with ranks on each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BenchHosts {
     list: Vec<BenchHost>,
-    /// The line of `--launcher`; without one `ssh`.
+    /// The command line of `--launcher`; `None`: `ssh`.
     launcher: Option<String>,
 }
 
 /// One host of a [`BenchHosts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BenchHost {
-    /// Its name or address; one of IPv6 without brackets.
+    /// Its name or address; an IPv6 address has no brackets.
     pub name: String,
     /// The login name, if it differs from the caller's.
     pub user: Option<String>,
-    /// The number of ranks on it in measurements of all ranks.
+    /// The number of ranks on it in measurements with all ranks.
     pub ranks: u32,
 }
 
 impl BenchHost {
-    /// As a user writes it, without its ranks.
+    /// The host as a user writes it, without its number of ranks.
     #[must_use]
     pub fn label(&self) -> String {
         match &self.user {
@@ -38,7 +38,7 @@ impl BenchHost {
         }
     }
 
-    /// As `rmpiexec` and Open MPI take it.
+    /// The host with a number of ranks, as `rmpiexec` and Open MPI expect it.
     #[must_use]
     pub fn with_ranks(&self, ranks: u32) -> String {
         let name = match self.name.contains(':') {
@@ -51,11 +51,12 @@ impl BenchHost {
 }
 
 impl BenchHosts {
-    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. The ranks of
-    /// a host that is named twice are added.
+    /// Reads hosts as `rmpiexec --host` does (`n1:2,me@n2:2,n[3-4]`), and the remote shell that `--launcher` names. If
+    /// a host is named twice, its ranks are added.
     ///
     /// # Errors
-    /// When there are fewer than two hosts, a number of ranks is missing, or the launcher's line cannot be split into words.
+    /// When there are fewer than two hosts, a host cannot be read, a host has two users or no fixed number of ranks
+    /// (`*`), or the launcher's command line cannot be split into words.
     pub fn parse(names: &str, launcher: Option<&str>) -> Result<Self, Error> {
         let wrong = |why: String| Error::Usage(format!("--host {names}: {why}"));
         let mut list: Vec<BenchHost> = Vec::new();
@@ -66,7 +67,7 @@ impl BenchHosts {
                 Count::Number(ranks) => ranks,
                 Count::All => {
                     return Err(wrong(format!(
-                        "how many ranks {text} has must be said, as everybody is told the same"
+                        "the number of ranks of {text} is missing: all MPIs get the same number"
                     )));
                 }
             };
@@ -123,7 +124,7 @@ impl BenchHosts {
         ranks.fold(0, u32::saturating_add)
     }
 
-    /// The number of ranks that each has, if that is the same on all.
+    /// The number of ranks per host, if it is the same on all hosts.
     #[must_use]
     pub fn ranks_each(&self) -> Option<u32> {
         let first = self.list.first()?.ranks;
@@ -133,25 +134,26 @@ impl BenchHosts {
             .then_some(first)
     }
 
-    /// Their names as a list in prose.
+    /// The hosts' names as a list in prose.
     #[must_use]
     pub fn words(&self) -> String {
         words_of(&self.labels())
     }
 
-    /// Their names.
+    /// The hosts' names.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
         self.list.iter().map(BenchHost::label).collect()
     }
 
-    /// The line of `--launcher`.
+    /// The command line of `--launcher`; `None` if it is not given.
     #[must_use]
     pub fn launcher(&self) -> Option<&str> {
         self.launcher.as_deref()
     }
 
-    /// A script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` where it is plain `ssh`.
+    /// A script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` if
+    /// `--launcher` is not given.
     #[must_use]
     pub fn script(&self) -> Option<String> {
         let line = self.launcher.as_deref()?;
@@ -159,7 +161,8 @@ impl BenchHosts {
         Some(format!("#!/bin/sh\nexec {words} \"$@\"\n"))
     }
 
-    /// The command that runs these words on a host, by its number in the list.
+    /// The command that runs `words` (a program and its arguments) on the host with index `host` in
+    /// [`BenchHosts::list`].
     #[must_use]
     pub fn command(&self, host: usize, words: &[String]) -> Command {
         let host = &self.list[host];
@@ -169,7 +172,7 @@ impl BenchHosts {
             return command;
         }
         let shell = self.launcher.as_deref().map(split);
-        // The same arguments as those of rmpiexec.
+        // The arguments are those that rmpiexec gives to the remote shell.
         let (shell, to) = match (shell, &host.user) {
             (Some(Ok(words)), _) => (words, vec![host.label()]),
             (_, Some(user)) => {
@@ -201,7 +204,7 @@ pub fn words_of(names: &[String]) -> String {
 /// The most hosts that a list names; the others are counted.
 const MOST_NAMED: usize = 4;
 
-/// Whether `host` is this machine, by the rule of `rmpiexec`; it needs no remote shell then.
+/// Whether `host` is this machine, by the rule of `rmpiexec`; then no remote shell is needed.
 fn is_here(host: &BenchHost) -> bool {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     host.user.is_none() && ["localhost", "127.0.0.1", "::1", own.trim()].contains(&&*host.name)
@@ -211,7 +214,7 @@ fn is_here(host: &BenchHost) -> bool {
 mod tests {
     use super::*;
 
-    fn refused(names: &str) -> String {
+    fn refusal(names: &str) -> String {
         BenchHosts::parse(names, None).unwrap_err().to_string()
     }
 
@@ -240,11 +243,11 @@ mod tests {
             ("n1,me@n1", "this is one host"),
             ("me@n1,you@n1,n2", "n1 is named with two users"),
             ("n1,", "expected a host's name"),
-            ("n1,n2:*", "how many ranks n2:* has must be said"),
+            ("n1,n2:*", "the number of ranks of n2:* is missing"),
             ("n1,n2:x", "`x` is no number of slots"),
             ("-x,n2", "does not begin with -"),
         ] {
-            let error = refused(names);
+            let error = refusal(names);
             assert!(error.contains(why), "{names}: {error}");
         }
     }
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_shell_is_refused() {
+    fn a_launcher_line_that_cannot_be_split_is_refused() {
         for (line, why) in [
             ("", "it is empty"),
             ("ssh 'a", "a ' is not closed"),
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_does_what_the_line_says() {
+    fn the_script_runs_the_launcher_line() {
         let hosts = BenchHosts::parse("n1,n2", Some("ssh -i 'a key'")).unwrap();
         assert_eq!(
             hosts.script().unwrap(),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of other calls for small messages, of polls in vain, and of
-//! `QMP_start`, counted by callgrind in one of several ranks.
+//! Counts, with callgrind in one of several ranks, the instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` for some
+//! message sizes, of other calls for small messages, of polls that find nothing, and of `QMP_start`.
 //!
-//! `isend_count.c`, `forms_count.c`, `persistent_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
-//! one file per call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
+//! `isend_count.c`, `forms_count.c`, `persistent_count.c`, `poll_count.c` and `start_count.c` put each counted call
+//! into its own function, and callgrind writes one file per call. The count is the median over the calls, so a single
+//! call that had to wait for a late message does not change it.
 
 use std::fs;
 use std::path::Path;
@@ -16,30 +17,33 @@ use crate::peers::{Case, Installation, Setting, Tuning};
 use crate::stats::Summary;
 use crate::{Error, machine, programs, run};
 
-/// At most so many instructions for `MPI_Isend` of 8 bytes.
+/// The most instructions for `MPI_Isend` of 8 bytes.
 pub const ISEND_BUDGET: f64 = 60.0;
-/// What it takes without the stack of tools (QMPI): 55, as builds from before it did, and 2 that count the traffic to each
-/// rank, which came later. Where there is no tool the stack costs nothing.
+/// The most instructions for `MPI_Isend` of 8 bytes if no tool is loaded: the QMPI tool stack must not cost anything
+/// then. Builds from before the stack took 55; the 2 further ones count the traffic to each rank, which was added
+/// later.
 pub const ISEND_WITHOUT_STACKS: f64 = 55.0 + 2.0;
-/// At most so many for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together.
+/// The most instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, of 8 bytes without a status.
 pub const SUM_BUDGET: f64 = 250.0;
-/// Bytes of the messages of the grid.
+/// The message sizes (bytes) for which the three calls are counted.
 pub const SIZES: [u32; 11] = [0, 1, 4, 8, 9, 16, 32, 48, 64, 256, 1024];
-/// At most so many for the three together with a status, of [`SIZES`]: what they took in November 2026 and a little for other
-/// compilers and C libraries. None may become slower than that while [`size_aim`] is not reached.
+/// The most instructions for the three calls together with a status, for each of [`SIZES`]: what they took in November
+/// 2026, and a margin for other compilers and C libraries. These budgets keep sizes that have not reached [`size_aim`]
+/// from getting slower.
 pub const SIZE_BUDGETS: [f64; 11] = [
     395.0, 415.0, 335.0, 257.0, 432.0, 407.0, 424.0, 436.0, 735.0, 775.0, 1120.0,
 ];
-/// The same at `MPI_THREAD_MULTIPLE`.
+/// [`SIZE_BUDGETS`] for `MPI_THREAD_MULTIPLE`.
 pub const MULTIPLE_BUDGETS: [f64; 11] = [
     556.0, 576.0, 581.0, 497.0, 590.0, 568.0, 584.0, 596.0, 885.0, 925.0, 1270.0,
 ];
 
-/// What `MPI_THREAD_MULTIPLE` may cost beside [`size_aim`].
+/// The instructions that `MPI_THREAD_MULTIPLE` may add to [`size_aim`].
 pub const MULTIPLE_MORE: f64 = 150.0;
 
-/// The three with 8 bytes and a status in other communicators than `MPI_COMM_WORLD` (an argument of `isend_count.c`), and
-/// their limit together. `reversed` has its ranks in another order, so that each is looked up, and the sender of a message too.
+/// The three calls with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`: the arguments of
+/// `isend_count.c`, and the most instructions together. `reversed` is a communicator with its ranks in reverse order,
+/// so the destination and the source of a message have to be translated.
 pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["dup"], 262.0),
     (&["reversed"], 470.0),
@@ -47,7 +51,7 @@ pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["multiple", "reversed"], 600.0),
 ];
 
-/// What is aimed at for the three together, of so many bytes of `MPI_CHAR` with a status.
+/// The aim (in instructions) for the three calls together, with a message of `bytes` bytes of `MPI_CHAR` and a status.
 #[must_use]
 pub fn size_aim(bytes: u32) -> f64 {
     match bytes {
@@ -56,11 +60,12 @@ pub fn size_aim(bytes: u32) -> f64 {
     }
 }
 
-/// `MPI_Startall` and `MPI_Waitall` of the same in a program that has no other messages, and at most so many instructions for each.
+/// `MPI_Startall` and `MPI_Waitall` of a persistent receive and a persistent send of 8 bytes, in a program that has no
+/// other messages, and the most instructions for each.
 pub const PERSISTENT: [(&str, f64); 2] = [("MPI_Startall", 450.0), ("MPI_Waitall", 720.0)];
 
-/// Calls with a message of 8 bytes and a status, and at most so many instructions for each: `MPI_Startall` and `MPI_Waitall` of a
-/// persistent receive and a persistent send, the others of a message that is there.
+/// Calls with a message of 8 bytes and a status, and the most instructions for each: `MPI_Startall` and `MPI_Waitall`
+/// of a persistent receive and a persistent send, the others with a message that has arrived.
 pub const FORMS: [(&str, f64); 6] = [
     ("MPI_Sendrecv", 300.0),
     ("MPI_Startall", 450.0),
@@ -70,40 +75,40 @@ pub const FORMS: [(&str, f64); 6] = [
     ("MPI_Waitany", 590.0),
 ];
 
-/// At most so many for an `MPI_Test` in vain of a rank that has a core of its own.
+/// The most instructions for an `MPI_Test` that finds nothing, in a rank that has its own core.
 pub const TEST_BUDGET: f64 = 265.0;
-/// At most so many for an `MPI_Iprobe` in vain of such a rank.
+/// The most instructions for an `MPI_Iprobe` that finds nothing, in a rank that has its own core.
 pub const IPROBE_BUDGET: f64 = 340.0;
-/// At most so many for `QMP_start` of eight receives and eight sends, without the copying.
+/// The most instructions for `QMP_start` of eight receives and eight sends, without the copying of payload.
 pub const START_BUDGET: f64 = 400.0;
 
 /// Median instructions per call, callees included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// `MPI_Isend`, 8 bytes, to a rank on this node that has taken all earlier messages.
+    /// `MPI_Isend` to a rank on this node that has received all earlier messages.
     pub isend: Summary,
-    /// `MPI_Irecv`, nothing has arrived.
+    /// `MPI_Irecv` while no message has arrived.
     pub irecv: Summary,
-    /// `MPI_Wait`, the message is there.
+    /// `MPI_Wait` for a receive whose message has arrived.
     pub wait: Summary,
 }
 
 impl Counts {
-    /// All three together.
+    /// The medians of the three calls, added up.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.isend.median + self.irecv.median + self.wait.median
     }
 }
 
-/// A program that makes the calls that are counted, in its rank 0.
+/// A program whose rank 0 makes the counted calls.
 struct Traced {
     name: &'static str,
-    /// Ranks besides that one.
+    /// The number of ranks besides rank 0.
     others: usize,
-    /// The functions around the counted calls.
+    /// The functions that each make one counted call.
     counted: &'static [&'static str],
-    /// Functions in them that are left out.
+    /// Functions inside the counted calls that are not counted.
     left_out: &'static [&'static str],
 }
 
@@ -144,12 +149,12 @@ const START: Traced = Traced {
     counted: &["counted_start"],
     left_out: &["memmove"],
 };
-/// The function before which callgrind writes a file.
+/// The function at whose entry callgrind writes a file.
 const END_OF_CALL: &str = "end_of_call";
 
-/// Counts the calls of messages with an MPI. `arguments`: none for 8 bytes without a status, else a number of bytes of
-/// `MPI_CHAR` with one, and behind it `multiple` for `MPI_THREAD_MULTIPLE`, `dup` or `reversed` for another communicator. `work` is a
-/// folder for binaries and callgrind's files.
+/// Counts `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of an MPI. Without `arguments` messages have 8 bytes and no status.
+/// The first argument is a number of bytes of `MPI_CHAR`, with a status; `multiple` for `MPI_THREAD_MULTIPLE` and `dup`
+/// or `reversed` for another communicator may follow. `work` is a folder for binaries and callgrind's files.
 ///
 /// # Errors
 /// When valgrind is missing, or the program cannot be built or run under it.
@@ -193,7 +198,7 @@ pub fn count_persistent(
     PERSISTENT_COUNT.count(mpi, with_a_core(mpi, level)?, &[], work, limit)
 }
 
-/// Counts an `MPI_Test` and an `MPI_Iprobe`, in this order, that find nothing.
+/// Counts an `MPI_Test` and an `MPI_Iprobe` that find nothing, in this order.
 ///
 /// # Errors
 /// As [`count`].
@@ -210,15 +215,15 @@ pub fn count_polls(
     Ok([test, iprobe])
 }
 
-/// A launcher of two ranks with a core each.
+/// The launcher for two ranks that each have their own core.
 fn with_a_core(mpi: &Installation, level: Tuning) -> Result<Command, Error> {
     let setting = mpi
         .kind
         .setting(Case::TwoRanks, level)
         .ok_or_else(|| Error::Usage(format!("{} has no other setting", mpi.name)))?;
     let mut launcher = mpi.launcher(setting, 1, None);
-    // A busy machine, or valgrind, which has no heavy fence, would make the library count on sharing its core. What is
-    // counted is the path of a rank that has one.
+    // The counted path is that of a rank with its own core. Without this variable the library would assume a shared
+    // core on a busy machine, and under valgrind, which lacks `membarrier`.
     launcher.env("RMPI_WAIT", "spin");
     Ok(launcher)
 }
@@ -229,7 +234,7 @@ fn with_a_core(mpi: &Installation, level: Tuning) -> Result<Command, Error> {
 /// As [`count`].
 pub fn count_start(mpi: &Installation, work: &Path, limit: Duration) -> Result<Summary, Error> {
     let mut launcher = mpi.launcher(Setting::default(), 1, None);
-    // The neighbours poll, and share cores. Where they slept the start would have to wake them, which is no part of it.
+    // The other ranks poll and share cores. If they slept, the count would include waking them.
     launcher.env("RMPI_POLL_SLEEP", "0");
     let counts = START.count(mpi, launcher, &[], work, limit)?;
     Ok(counts[0])
@@ -250,7 +255,7 @@ impl Traced {
         let program = work.join(self.name);
         programs::compile(mpi.mpicc(), &mpi.environment(), self.name, &program)?;
         let dumps = work.join("callgrind");
-        // Files of an earlier run would be counted too.
+        // Otherwise files of an earlier run would be counted too.
         drop(fs::remove_dir_all(&dumps));
         fs::create_dir_all(&dumps)
             .map_err(|e| Error::io("cannot make a folder for callgrind", e))?;
@@ -259,15 +264,15 @@ impl Traced {
             .args(self.callgrind_options(&dumps))
             .arg(&program)
             .args(arguments);
-        // Only one rank runs under valgrind, which would let all share one CPU's worth of progress otherwise.
+        // Only rank 0 runs under valgrind; the others run at full speed.
         launcher
             .args([":", "-n", &self.others.to_string()])
             .arg(&program)
             .args(arguments);
         let outcome = run::run(&mut launcher, limit)?;
-        if let Some(complaint) = outcome.complaint() {
+        if let Some(failure) = outcome.failure() {
             return Err(Error::Program(format!(
-                "{} with {}: {complaint}",
+                "{} with {}: {failure}",
                 self.name, mpi.name
             )));
         }
@@ -283,7 +288,7 @@ impl Traced {
             format!("--callgrind-out-file={}/out", dumps.display()),
             format!("--dump-before={END_OF_CALL}"),
         ];
-        // What is left out turns the counting off again while it runs.
+        // A function that is left out switches the counting off while it runs.
         let toggles = self.counted.iter().chain(self.left_out);
         options.extend(toggles.map(|name| format!("--toggle-collect={name}")));
         options
@@ -309,10 +314,10 @@ impl Traced {
     }
 }
 
-/// Instructions in what `function` calls, its own left out; `None` if it was not called.
+/// The instructions of the callees of `function`, without its own; `None` if it was not called.
 ///
-/// A callgrind file has blocks headed by `fn=NAME`. In them `calls=COUNT TARGET` is followed by a line `LINE COST` whose
-/// cost is the callee's, with everything that it called.
+/// A callgrind file has blocks that begin with `fn=NAME`. In a block, `calls=COUNT TARGET` is followed by a line `LINE
+/// COST`, whose cost is that of the callee and of everything that the callee called.
 fn inclusive_of_callees(dump: &str, function: &str) -> Option<f64> {
     let mut inside = false;
     let mut calls = false;
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_binary_has_the_functions_that_are_named_to_callgrind() {
+    fn the_sources_have_the_functions_that_callgrind_counts() {
         for traced in [ISEND, FORMS_COUNT, PERSISTENT_COUNT, POLLS, START] {
             let file = programs::sources().join(format!("{}.c", traced.name));
             let source = fs::read_to_string(file).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ctrl-C: the first ends the running measurement, and the program prints its results so far; the second ends the program.
+//! Ctrl-C: the first one ends the running measurement, and the program prints its results so far; the second one ends
+//! the program.
 
 use std::sync::OnceLock;
 
@@ -14,7 +15,7 @@ static SEEN: OnceLock<i32> = OnceLock::new();
 /// Starts a thread that waits for SIGINT and SIGTERM.
 ///
 /// # Errors
-/// When the system refuses a handler.
+/// When the signal handler cannot be installed.
 pub fn watch() -> Result<(), Error> {
     let signals = Signals::new([SIGINT, SIGTERM]);
     let mut signals = signals.map_err(|e| Error::io("cannot watch for Ctrl-C", e))?;
@@ -28,19 +29,19 @@ pub fn watch() -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the measurement as a signal would, because the output's reader is gone; the exit code is that of `SIGPIPE`.
-pub fn nobody_reads() {
+/// Ends the measurement like a signal, because the reader of the output is gone; the exit code is that of `SIGPIPE`.
+pub fn reader_gone() {
     // An earlier signal has precedence.
     let _set = SEEN.set(SIGPIPE);
 }
 
-/// Whether it was [`nobody_reads`] that asked this program to end.
+/// Whether [`reader_gone`] ended the measurement.
 #[must_use]
-pub fn is_unread() -> bool {
+pub fn is_reader_gone() -> bool {
     SEEN.get() == Some(&SIGPIPE)
 }
 
-/// Whether a signal asked this program to end.
+/// Whether a signal or [`reader_gone`] has ended the measurement.
 #[must_use]
 pub fn seen() -> bool {
     SEEN.get().is_some()

@@ -3,16 +3,16 @@
 //!
 //! The benchmark programs themselves are C programs beside this crate (`bench/*.c`), ordinary MPI programs; this crate
 //! starts them ([`programs`]), measures what the machine allows without MPI ([`limits`]) and compares libraries in
-//! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation), because figures of different hours or
-//! machines cannot be compared.
+//! alternating rounds of one run ([`compare`], and [`grid`] for every size of every operation). The rounds alternate
+//! because figures from different hours or machines cannot be compared.
 //!
 //! **Knows** the C programs' JSON lines, the command lines of other MPIs' launchers, and the system's processes, shared
 //! memory and CPUs.
 //!
-//! **Never** links an MPI library: it uses the installed commands alone.
+//! **Never** links an MPI library: it uses only the installed commands.
 //!
-//! Threads: everything is measured in child processes; threads of this one only wait: for a child's end, for its lines and
-//! for signals ([`interrupt`]). One measurement at a time on a machine: [`lock`] makes a second one wait.
+//! Threads: everything is measured in child processes; threads of this process only wait for a child's end, for its
+//! output and for signals ([`interrupt`]). A machine runs one measurement at a time: [`lock`] makes a second one wait.
 
 pub mod compare;
 pub mod curves;

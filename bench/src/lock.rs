@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One measurement at a time on a machine: two at once would measure each other.
+//! A lock that allows one measurement at a time on a machine: two at once would slow each other down.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Held while measuring; dropping it lets the next one in.
+/// The lock, held during a measurement; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Where the lock lies; the file is left there, empty.
+/// The path of the lock file; the file stays there, empty.
 #[must_use]
 pub fn path() -> PathBuf {
     std::env::temp_dir().join("rmpi-measure.lock")
 }
 
-/// Takes the lock; where another measurement holds it, calls `waiting` once and waits.
+/// Takes the lock; if another measurement holds it, calls `waiting` once and waits.
 ///
 /// # Errors
 /// When the file cannot be opened.
 pub fn take(path: &Path, waiting: impl FnOnce()) -> Result<Lock, Error> {
     let what = || format!("cannot lock {}", path.display());
-    // Another user's file can be locked too: that needs no right to write it.
+    // Another user's file can be locked too: a lock does not need write permission.
     let file = File::options()
         .create(true)
         .append(true)
@@ -55,10 +55,11 @@ mod tests {
         let first = take(&path, || waited.set(true)).unwrap();
         assert!(!waited.get());
         let path_of_second = path.clone();
-        let (tell, hear) = std::sync::mpsc::channel();
-        let second =
-            std::thread::spawn(move || take(&path_of_second, || tell.send(()).unwrap()).map(drop));
-        hear.recv().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let second = std::thread::spawn(move || {
+            take(&path_of_second, || sender.send(()).unwrap()).map(drop)
+        });
+        receiver.recv().unwrap();
         drop(first);
         second.join().unwrap().unwrap();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine that is measured: its CPUs, and its name for reports.
+//! The machine that is measured: its CPUs, and its description for reports.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The CPUs that this process may use, one of each core first.
+/// The CPUs that this process may use: first one of each core, then the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsableCpus(Vec<usize>);
 
@@ -18,19 +18,19 @@ impl UsableCpus {
         self.0.first().copied().unwrap_or(0)
     }
 
-    /// Two CPUs of different cores where there are two cores.
+    /// Two CPUs, of different cores if there are two cores; `None` if this process may use only one CPU.
     #[must_use]
     pub fn two(&self) -> Option<(usize, usize)> {
         Some((*self.0.first()?, *self.0.get(1)?))
     }
 
-    /// How many there are.
+    /// The number of usable CPUs.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// A CPU for each of `members`: neighbours share one, in blocks of equal size.
+    /// A CPU for each of `members` processes: consecutive processes share a CPU, in blocks of equal size.
     #[must_use]
     pub fn in_blocks(&self, members: usize) -> Vec<usize> {
         let cpus = self.0.len().max(1);
@@ -48,7 +48,7 @@ pub fn cpus() -> UsableCpus {
     UsableCpus(one_of_each_core_first(&ids, core_of))
 }
 
-/// The CPUs that share a core with this one, as the kernel writes them: two CPUs of one core have the same text.
+/// The list of CPUs that share a core with `cpu`, as the kernel prints it. Two CPUs of one core have the same text.
 fn core_of(cpu: usize) -> Option<String> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     fs::read_to_string(path).ok()
@@ -80,9 +80,9 @@ pub struct Description {
     pub system: String,
     /// UTC date and time.
     pub date: String,
-    /// Commit of the source tree, with a mark where files were changed.
+    /// Commit of the source tree, with `-dirty` behind it if files were changed.
     pub commit: String,
-    /// Processes that wanted to run during the minute before.
+    /// The average number of runnable processes in the minute before (the load average).
     pub load: f64,
 }
 
@@ -94,7 +94,7 @@ impl Description {
     }
 }
 
-/// A load above this is not the measuring shell alone.
+/// A higher load than this comes from more than the measuring shell.
 const BUSY: f64 = 0.5;
 
 /// Describes this machine now.

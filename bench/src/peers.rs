@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The MPI libraries that are compared: where their commands are, and with which settings they are at their best.
+//! The MPI libraries that are compared: where their commands are, and which settings make them fastest.
 //!
-//! The settings come from the peers' documentation and variable lists and from trials; variants that are not listed were
-//! not better. Per case a default (an untuned command line) and, where there is one, a best:
+//! The settings come from the peers' documentation and variable lists and from trials; other variants were not better.
+//! Each case has a default (an untuned command line) and, if one is known, a best setting:
 //!
 //! | case | MPICH 5 (4: the same, without throttle variables) | Open MPI 4 and 5 | Intel MPI |
 //! |---|---|---|---|
 //! | two ranks, default | `-bind-to core` | `--map-by core --bind-to core` | nothing: it pins by itself |
-//! | two ranks, best | also `MPIR_CVAR_NOLOCAL=1 UCX_TLS=self,sm` | also UCX over shared memory (refused without an InfiniBand device unless both `any` are given) | `I_MPI_FABRICS=shm I_MPI_SHM=bdw_avx2` |
+//! | two ranks, best | also `MPIR_CVAR_NOLOCAL=1 UCX_TLS=self,sm` | also UCX over shared memory (without an InfiniBand device only with `pml_ucx_tls` and `pml_ucx_devices` set to `any`) | `I_MPI_FABRICS=shm I_MPI_SHM=bdw_avx2` |
 //! | one CPU, default | `-bind-to none` | `--oversubscribe --bind-to none` | nothing |
 //! | one CPU, best | also the throttle variables | also `mpi_yield_when_idle` | `I_MPI_PIN=0 I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1` |
 //! | many ranks, default | nothing | `--oversubscribe` | nothing |
@@ -17,18 +17,19 @@
 //! | many ranks on hosts, default | nothing | `--oversubscribe` | nothing |
 //! | many ranks on hosts, best | as on hosts, and the throttle variables | as on one CPU | as on hosts, with shared memory and `I_MPI_THREAD_YIELD=3` |
 //!
-//! rmpi has one setting, the default: no option at all.
+//! rmpi has one setting, the default, which has no options.
 //!
 //! The best settings for hosts are those for TCP. The options for the hosts themselves, and for the remote shell:
 //!
 //! | | hosts | remote shell |
 //! |---|---|---|
-//! | rmpi, and others that are not known | `--host A:N,B:N` | `--launcher LINE` |
-//! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers `-hosts A:N,B:M` | `-launcher ssh`; another one: `-launcher rsh -launcher-exec FILE` |
-//! | Open MPI | `--host A:N,B:N`; of several ranks on each also `--map-by ppr:N:node`, or they all go to the first | another one than `ssh`: `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
+//! | rmpi, and MPIs that are not known here | `--host A:N,B:N` | `--launcher LINE` |
+//! | MPICH, Intel MPI | `-hosts A,B -ppn N`; MPICH with different numbers of ranks per host: `-hosts A:N,B:M` | `-launcher ssh`; for another remote shell `-launcher rsh -launcher-exec FILE` |
+//! | Open MPI | `--host A:N,B:N`; with the same number N > 1 of ranks on each host also `--map-by ppr:N:node`, because otherwise all ranks are placed on the first host | nothing for `ssh`; for another remote shell `--prtemca plm_ssh_agent FILE` (4: `--mca plm_rsh_agent FILE`) |
 //!
-//! Only rmpi, and MPIs that are not known, have options for login names and IPv6 addresses; Intel MPI has none for different
-//! numbers of ranks. An MPI that lacks an option is left out with the reason ([`Kind::cannot_be_told`]).
+//! Only rmpi and MPIs that are not known here get options for login names and IPv6 addresses; Intel MPI has none for
+//! different numbers of ranks per host. An MPI that lacks a needed option is left out, and the reason is reported
+//! ([`Kind::missing_option`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +41,7 @@ use crate::machine;
 /// Which MPI a prefix holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Ours.
+    /// rmpi.
     Rmpi,
     /// MPICH 5.
     Mpich5,
@@ -71,7 +72,7 @@ pub enum Case {
     CrowdOnHosts,
 }
 
-/// How far an MPI is tuned.
+/// Which settings an MPI is measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tuning {
     /// The settings as shipped.
@@ -96,7 +97,7 @@ impl Tuning {
 pub struct Setting {
     /// Options of `mpiexec`.
     pub options: &'static [&'static str],
-    /// Variables, for the launcher and through it for the ranks.
+    /// Environment variables of the launcher, which passes them on to the ranks.
     pub environment: &'static [(&'static str, &'static str)],
 }
 
@@ -179,7 +180,7 @@ const INTEL_TCP: &[(&str, &str)] = &[
 ];
 
 impl Kind {
-    /// The kinds that can be named, in the order of the tables.
+    /// The names of the known peers and their kinds, in the order of the tables.
     pub const PEERS: [(&'static str, Self); 5] = [
         ("mpich5", Self::Mpich5),
         ("openmpi5", Self::Openmpi5),
@@ -188,7 +189,7 @@ impl Kind {
         ("openmpi4", Self::Openmpi4),
     ];
 
-    /// The kind that a peer's name begins with.
+    /// The kind whose name a peer's name begins with.
     #[must_use]
     pub fn of_name(name: &str) -> Self {
         let known = Self::PEERS
@@ -197,7 +198,7 @@ impl Kind {
         known.map_or(Self::Other, |(_, kind)| *kind)
     }
 
-    /// The setting of a case; `None` where there is no other than the default.
+    /// The setting for a case; `None` if there is no best setting besides the default.
     #[must_use]
     pub fn setting(self, case: Case, level: Tuning) -> Option<Setting> {
         match (self, case, level) {
@@ -249,38 +250,43 @@ impl Kind {
         }
     }
 
-    /// Which property of these hosts a launcher of this kind has no option for, and what to do.
+    /// The property of these hosts that a launcher of this kind has no option for, and what to do about it; `None` if
+    /// it has all options.
     #[must_use]
-    pub fn cannot_be_told(self, hosts: &BenchHosts) -> Option<String> {
+    pub fn missing_option(self, hosts: &BenchHosts) -> Option<String> {
         if matches!(self, Self::Rmpi | Self::Other) {
             return None;
         }
         let with_user = hosts.list().iter().find(|host| host.user.is_some());
         if let Some(host) = with_user {
             return Some(format!(
-                "it cannot be told the user of {}: let ~/.ssh/config or --launcher \"ssh -l USER\" say it",
+                "it has no option for the user of {}: name the user in ~/.ssh/config or with --launcher \"ssh -l USER\"",
                 host.label()
             ));
         }
         if let Some(host) = hosts.list().iter().find(|host| host.name.contains(':')) {
             return Some(format!(
-                "it cannot be told the address of IPv6 {}: give it a name",
+                "it has no option for the IPv6 address {}: give the host a name",
                 host.name
             ));
         }
         let is_uneven = self == Self::Intel && hosts.ranks_each().is_none();
         is_uneven.then(|| {
-            "it cannot be told different numbers of ranks: let all hosts have the same".to_owned()
+            "it has no option for different numbers of ranks: give all hosts the same number"
+                .to_owned()
         })
     }
 
-    /// The words by which a launcher starts these ranks on each host; `script` stands in for the remote shell where that is not
-    /// `ssh`.
-    fn words_for(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
-        [self.host_words(hosts), self.shell_words(hosts, script)].concat()
+    /// The launcher's arguments for these hosts and their ranks. `script` is the remote shell if `--launcher` is given.
+    fn host_arguments(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
+        [
+            self.placement_arguments(hosts),
+            self.shell_arguments(hosts, script),
+        ]
+        .concat()
     }
 
-    fn host_words(self, hosts: &BenchHosts) -> Vec<String> {
+    fn placement_arguments(self, hosts: &BenchHosts) -> Vec<String> {
         let list = |word: fn(&BenchHost) -> String| {
             let words = hosts.list().iter().map(word);
             words.collect::<Vec<_>>().join(",")
@@ -311,7 +317,7 @@ impl Kind {
         }
     }
 
-    fn shell_words(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
+    fn shell_arguments(self, hosts: &BenchHosts, script: &Path) -> Vec<String> {
         let before: &[&str] = match (self, hosts.launcher()) {
             (Self::Mpich5 | Self::Mpich4 | Self::Intel, None) => &["-launcher", "ssh"],
             (_, None) => return Vec::new(),
@@ -329,7 +335,7 @@ impl Kind {
         words.chain(script).collect()
     }
 
-    /// The suffix that Debian gives the commands, where several MPIs share a prefix.
+    /// The suffix that Debian gives to the commands, because several MPIs share a prefix there.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Mpich4 => ".mpich",
@@ -355,7 +361,7 @@ impl Installation {
     /// Finds the commands of an MPI below a prefix.
     ///
     /// # Errors
-    /// When a command is not there, with the path that was looked for.
+    /// When a command does not exist; the error names its path.
     pub fn find(name: &str, kind: Kind, prefix: &Path) -> Result<Self, Error> {
         let (cc, exec) = match kind {
             Kind::Rmpi => ("rmpicc", "rmpiexec"),
@@ -374,7 +380,7 @@ impl Installation {
     /// Reads `NAME=PREFIX`.
     ///
     /// # Errors
-    /// When it is not of that form, or nothing is installed there.
+    /// When the text is not of that form, or no MPI is installed there.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let (name, prefix) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(
             || {
@@ -394,7 +400,7 @@ impl Installation {
         &self.mpicc
     }
 
-    /// Variables without which the commands of this installation do not work.
+    /// Environment variables that the commands of this installation need.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -414,8 +420,8 @@ impl Installation {
         }
     }
 
-    /// The launcher with a setting and a number of ranks, ready for the program. With `mask`, launcher and ranks are
-    /// confined to that CPU from outside.
+    /// The command line of the launcher with a setting and a number of ranks; the caller appends the program. With
+    /// `mask`, `taskset` confines launcher and ranks to that CPU.
     #[must_use]
     pub fn launcher(&self, setting: Setting, ranks: usize, mask: Option<usize>) -> Command {
         let mut command = match mask {
@@ -435,7 +441,8 @@ impl Installation {
         command
     }
 
-    /// The same for ranks on hosts. `script` is a file with the text of [`BenchHosts::script`], if there is one.
+    /// The command line of the launcher for all ranks of `hosts`; the caller appends the program. `script` is the path
+    /// of a file with the text of [`BenchHosts::script`], if there is such a text.
     ///
     /// # Errors
     /// When this MPI has no option for a property of the hosts.
@@ -445,7 +452,7 @@ impl Installation {
         hosts: &BenchHosts,
         script: &Path,
     ) -> Result<Command, Error> {
-        if let Some(why) = self.kind.cannot_be_told(hosts) {
+        if let Some(why) = self.kind.missing_option(hosts) {
             return Err(Error::Usage(why));
         }
         let mut command = Command::new(&self.mpiexec);
@@ -454,7 +461,7 @@ impl Installation {
             .envs(setting.environment.iter().copied());
         command
             .args(setting.options)
-            .args(self.kind.words_for(hosts, script))
+            .args(self.kind.host_arguments(hosts, script))
             .args(["-n", &hosts.ranks().to_string()]);
         Ok(command)
     }
@@ -537,11 +544,12 @@ mod tests {
 
     fn over_these(names: &str, kind: Kind, launcher: Option<&str>) -> String {
         let hosts = BenchHosts::parse(names, launcher).unwrap();
-        kind.words_for(&hosts, Path::new("/shared/shell")).join(" ")
+        kind.host_arguments(&hosts, Path::new("/shared/shell"))
+            .join(" ")
     }
 
     #[test]
-    fn every_peer_gets_its_own_words_for_hosts() {
+    fn every_peer_gets_its_own_arguments_for_hosts() {
         for (kind, words) in [
             (Kind::Rmpi, "--host n1,n2"),
             (Kind::Other, "--host n1,n2"),
@@ -564,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_gets_its_own_words_for_numbers_of_ranks() {
+    fn every_peer_gets_its_own_arguments_for_numbers_of_ranks() {
         for (kind, even, uneven) in [
             (Kind::Rmpi, "--host n1:2,n2:2", "--host n1:2,n2"),
             (Kind::Mpich5, "-hosts n1,n2 -ppn 2", "-hosts n1:2,n2:1"),
@@ -581,26 +589,26 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_cannot_be_told_is_said() {
-        let cannot = |kind: Kind, names: &str| {
+    fn a_missing_option_of_a_peer_is_reported() {
+        let missing = |kind: Kind, names: &str| {
             let hosts = BenchHosts::parse(names, None).unwrap();
-            kind.cannot_be_told(&hosts).unwrap_or_default()
+            kind.missing_option(&hosts).unwrap_or_default()
         };
         for names in ["me@n1,n2", "n1:2,n2", "::1,n2"] {
-            assert_eq!(cannot(Kind::Rmpi, names), "");
-            assert_eq!(cannot(Kind::Other, names), "");
+            assert_eq!(missing(Kind::Rmpi, names), "");
+            assert_eq!(missing(Kind::Other, names), "");
         }
-        assert!(cannot(Kind::Mpich5, "n1,me@n2").contains("the user of me@n2"));
-        assert!(cannot(Kind::Openmpi5, "n1,fe80::1").contains("IPv6 fe80::1"));
-        assert!(cannot(Kind::Intel, "n1:2,n2").contains("different numbers"));
+        assert!(missing(Kind::Mpich5, "n1,me@n2").contains("the user of me@n2"));
+        assert!(missing(Kind::Openmpi5, "n1,fe80::1").contains("IPv6 address fe80::1"));
+        assert!(missing(Kind::Intel, "n1:2,n2").contains("different numbers"));
         for kind in [Kind::Mpich4, Kind::Openmpi4] {
-            assert_eq!(cannot(kind, "n1:2,n2"), "");
+            assert_eq!(missing(kind, "n1:2,n2"), "");
         }
-        assert_eq!(cannot(Kind::Intel, "n1:2,n2:2"), "");
+        assert_eq!(missing(Kind::Intel, "n1:2,n2:2"), "");
     }
 
     #[test]
-    fn every_peer_gets_its_own_words_for_another_remote_shell() {
+    fn every_peer_gets_its_own_arguments_for_another_remote_shell() {
         let hydra = "-hosts n1,n2 -ppn 1 -launcher rsh -launcher-exec /shared/shell";
         for (kind, words) in [
             (Kind::Rmpi, "--host n1,n2 --launcher ssh -i key"),
@@ -627,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_peer_is_told_in_words() {
+    fn a_wrong_peer_is_reported() {
         let message = Installation::parse("mpich5").unwrap_err().to_string();
         assert!(
             message.contains("NAME=PREFIX") && message.contains("openmpi4"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmark programs in C: their table, how they are built, and the fields of their JSON line.
+//! The benchmark programs in C: the table of them, how they are built, and their JSON line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,15 +13,15 @@ use crate::{Error, run};
 /// A benchmark program in `bench/NAME.c`.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchProgram {
-    /// Its name, also of its source and its binary.
+    /// Its name, which its source and its binary have too.
     pub name: &'static str,
     /// The default number of ranks.
     pub ranks: usize,
     /// What it measures.
     pub purpose: &'static str,
-    /// The variable of its rows.
+    /// What its rows differ in.
     pub over: Over,
-    /// Options without a value that it alone has, and what they do.
+    /// Options without a value that only this program has, and what they do.
     pub flags: &'static [(&'static str, &'static str)],
 }
 
@@ -30,7 +30,7 @@ pub struct BenchProgram {
 pub enum Over {
     /// Messages of several sizes.
     Sizes,
-    /// Jobs of several numbers of ranks, each timed from start to finish from outside.
+    /// Jobs with several numbers of ranks; each job is timed from start to finish by the driver.
     Jobs,
     /// Named rows.
     Names,
@@ -159,22 +159,22 @@ const fn program(
     }
 }
 
-/// What a program measured: its JSON line, or the head of its JSON lines.
+/// What a program measured: its single JSON line, or the first of its JSON lines (the head).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// The program.
     pub benchmark: String,
     /// The unit of all values.
     pub unit: FigureUnit,
-    /// The head of the values' column.
+    /// The heading of the values' column.
     #[serde(default)]
     pub title: String,
-    /// With how many ranks.
+    /// The number of ranks.
     pub ranks: usize,
     /// Messages in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Buffers that the messages go round.
+    /// The number of buffers that messages rotate over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffers: Option<u64>,
     /// Whether payloads were checked.
@@ -188,19 +188,19 @@ pub struct BenchReport {
     /// The machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What carried the messages over a network, where the library says it: `tcp` or `verbs`.
+    /// The provider of messages over a network, if the library reports it: `tcp` or `verbs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// How many rows there will be.
+    /// The number of rows that will follow.
     #[serde(default)]
     pub steps: usize,
-    /// The heads of further columns.
+    /// The headings of further columns.
     #[serde(default)]
     pub extras: Vec<String>,
-    /// Whether all rows are there; set by the driver, not by the program.
+    /// Whether all rows are present; the driver sets it, not the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
-    /// One per size.
+    /// The rows, one per size.
     pub rows: Vec<ReportRow>,
 }
 
@@ -214,7 +214,7 @@ pub struct ReportRow {
     pub name: Option<String>,
     /// Median of the batches.
     pub median: f64,
-    /// The value that 99 of 100 batches reach or surpass.
+    /// The value that 99 of 100 batches equal or better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
     /// The best batch.
@@ -223,13 +223,13 @@ pub struct ReportRow {
     /// The worst batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst: Option<f64>,
-    /// Measured iterations.
+    /// The number of measured iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u64>,
-    /// In so many batches.
+    /// The number of batches that the iterations were measured in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<u64>,
-    /// Iterations before them.
+    /// The number of iterations before the measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<u64>,
     /// The values of further columns.
@@ -241,19 +241,19 @@ impl BenchReport {
     /// Finds the JSON line in what a program and its launcher printed.
     ///
     /// # Errors
-    /// When there is none or it is cut off.
+    /// When there is none, or it is not valid.
     pub fn parse(output: &str) -> Result<Self, Error> {
         let line = output
             .lines()
             .find(|line| line.starts_with("{\"benchmark\":"))
             .ok_or_else(|| {
-                let said = output.lines().next().unwrap_or("nothing");
-                Error::Program(format!("no JSON line was printed, but: {said}"))
+                let output = output.lines().next().unwrap_or("nothing");
+                Error::Program(format!("no JSON line was printed, but: {output}"))
             })?;
         serde_json::from_str(line).map_err(|e| Error::Program(format!("unreadable JSON line: {e}")))
     }
 
-    /// Reads one line of a program that was asked for lines: its head, a row, or `None` for what is neither.
+    /// Reads one line of a program that was started with `--lines`: the head or a row; `None` for any other line.
     #[must_use]
     pub fn parse_line(line: &str) -> Option<ReportLine> {
         if line.starts_with("{\"benchmark\":") {
@@ -284,7 +284,8 @@ pub enum ReportLine {
     Row(ReportRow),
 }
 
-/// The folder with the programs' sources: in the installation that this program is in, else as this crate was built.
+/// The folder with the programs' sources: in the installation that this program belongs to, otherwise where this crate
+/// was built.
 #[must_use]
 pub fn sources() -> PathBuf {
     let installed = installation().map(|prefix| prefix.join("share/rmpi/bench"));
@@ -293,7 +294,7 @@ pub fn sources() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The folder above this program's own.
+/// The installation prefix: the folder above the one that this program is in.
 #[must_use]
 pub fn installation() -> Option<PathBuf> {
     let me = std::env::current_exe()
@@ -302,20 +303,21 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
-/// Programs that use QMP where it is installed.
+/// Programs that use QMP if it is installed.
 const OVER_QMP: [&str; 2] = ["halo", "start_count"];
 
-/// Compiler flags for a program over QMP, if QMP is installed beside the compiler wrapper; otherwise the program measures MPI alone.
+/// The compiler flags for a program that can use QMP, if QMP is installed in the same folder as the compiler wrapper.
+/// Otherwise there are none, and the program measures only MPI.
 fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
     let config = mpicc.with_file_name("qmp-config");
     if !OVER_QMP.contains(&name) || !config.is_file() {
         return Vec::new();
     }
-    let said = Command::new(config)
+    let output = Command::new(config)
         .args(["--cflags", "--ldflags", "--libs"])
         .output();
-    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
-    let words = said.unwrap_or_default();
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let words = output.unwrap_or_default();
     let words = words.split_whitespace().map(str::to_owned);
     std::iter::once("-DBENCH_QMP".to_owned())
         .chain(words)
@@ -338,10 +340,10 @@ pub fn compile(
     command.args(["-std=c11", "-O2", "-o"]).arg(to).arg(&source);
     command.args(flags_of_qmp(mpicc, name));
     let outcome = run::run(&mut command, Duration::from_secs(120))?;
-    match outcome.complaint() {
+    match outcome.failure() {
         None => Ok(()),
-        Some(complaint) => Err(Error::Program(format!(
-            "{} cannot compile {}: {complaint}",
+        Some(failure) => Err(Error::Program(format!(
+            "{} cannot compile {}: {failure}",
             mpicc.display(),
             source.display()
         ))),
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_an_error() {
+    fn a_truncated_line_is_an_error() {
         let error = BenchReport::parse(&LINE[..150]).unwrap_err();
         assert!(error.to_string().contains("unreadable"), "{error}");
         let error = BenchReport::parse("segmentation fault\n").unwrap_err();
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn a_written_report_is_read_back_unchanged() {
         let report = BenchReport::parse(LINE).unwrap();
         let text = serde_json::to_string(&report).unwrap();
         assert!(text.starts_with("{\"benchmark\":\"latency\","), "{text}");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress: one line at the bottom of a terminal, redrawn; nothing where standard error is no terminal.
+//! The progress bar: one line at the bottom of the terminal, redrawn at each step; nothing if standard error is no
+//! terminal.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The line. Dropping it wipes it away.
+/// The progress bar. Dropping it clears its line.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A line for so many steps.
+    /// A progress bar for `steps` steps.
     #[must_use]
     pub fn new(steps: usize) -> Self {
         if !std::io::stderr().is_terminal() {
@@ -23,23 +24,23 @@ impl Progress {
         Self(bar)
     }
 
-    /// Corrects how many steps there are.
+    /// Corrects the number of steps.
     pub fn expect(&self, steps: usize) {
         self.0.set_length(steps as u64);
     }
 
     /// Names the current step.
-    pub fn tell(&self, what: &str) {
+    pub fn show(&self, what: &str) {
         self.0.set_message(what.to_owned());
         self.0.tick();
     }
 
-    /// One step is done.
+    /// Advances the bar by one step.
     pub fn step(&self) {
         self.0.inc(1);
     }
 
-    /// Prints something above the line.
+    /// Calls `print` with the bar hidden, so that its output stands above the bar.
     pub fn above<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command under a time limit, collects its output or passes it on line by line, and can kill orphaned processes.
-//! A signal to this program ([`interrupt`]) ends the command.
+//! Runs a command: under a time limit with its output collected ([`run`]), or with its output passed on line by line
+//! ([`run_lines`]). Also reaps orphaned processes. A signal to this program ([`interrupt`]) ends the command.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -20,29 +20,29 @@ use crate::{Error, interrupt};
 /// How a command ended, and what it printed.
 #[derive(Debug)]
 pub struct CommandOutcome {
-    /// `None` where the time limit ended it.
+    /// `None` if the time limit or a signal to this program ended it.
     pub status: Option<ExitStatus>,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub elapsed: Duration,
 }
 
 impl CommandOutcome {
-    /// Why this was not a success, in a few words; `None` if it was one.
+    /// Why the command failed, in a few words; `None` if it succeeded.
     #[must_use]
-    pub fn complaint(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         let Some(status) = self.status else {
             return Some(format!("no end after {:.0} s", self.elapsed.as_secs_f64()));
         };
         if status.success() {
             return None;
         }
-        // Launchers add lines of their own around the program's; the first is the program's.
-        let said = self.stderr.lines().chain(self.stdout.lines());
-        let first = said
+        // Launchers print their own lines after the program's, so the first line with text is the most useful.
+        let line = self.stderr.lines().chain(self.stdout.lines());
+        let first = line
             .map(str::trim)
             .find(|line| line.chars().any(char::is_alphanumeric));
         Some(format!(
@@ -52,20 +52,20 @@ impl CommandOutcome {
     }
 }
 
-/// Makes this process the parent of everything that its children leave behind, so that [`end_orphans`] can end it.
+/// Makes this process the parent of all orphans among its descendants, so that [`end_orphans`] can end them.
 pub fn adopt_orphans() {
     // Supported since Linux 3.4; without it the ranks of a hung launcher would only keep running.
     let _set = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// Runs `command` to its end or to the limit, whichever is first.
+/// Runs `command` until it ends, the time limit is over or this program gets a signal, whichever is first.
 ///
 /// # Errors
 /// When the command cannot be started.
 pub fn run(command: &mut Command, limit: Duration) -> Result<CommandOutcome, Error> {
     let what = || format!("cannot run {}", command.get_program().display());
-    let stdout = sink().map_err(|e| Error::io(what(), e))?;
-    let stderr = sink().map_err(|e| Error::io(what(), e))?;
+    let stdout = memory_file().map_err(|e| Error::io(what(), e))?;
+    let stderr = memory_file().map_err(|e| Error::io(what(), e))?;
     let outputs = (stdout.try_clone(), stderr.try_clone());
     let (Ok(out), Ok(err)) = outputs else {
         return Err(Error::Program("cannot duplicate an output file".to_owned()));
@@ -92,8 +92,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<CommandOutcome, Err
 /// The first argument of a process that ends with its parent.
 const GUARDED_WORD: &str = "guarded-run";
 
-/// The same command, started by `program` so that it gets SIGTERM when this process ends for whatever reason; a launcher
-/// then ends its ranks. The `main` of `program` must begin with [`guard_if_asked`].
+/// Wraps `command` so that it gets SIGTERM when this process ends for whatever reason; a launcher then ends its ranks.
+/// `program` starts the command: its `main` must begin with [`guard_if_requested`].
 #[must_use]
 pub fn guarded(program: &Path, command: &Command) -> Command {
     let mut guarded = Command::new(program);
@@ -110,16 +110,16 @@ pub fn guarded(program: &Path, command: &Command) -> Command {
     guarded
 }
 
-/// Executes the command that [`guarded`] wrapped, if the command line has the first argument for it. Returns only if it has
-/// not, or with the reason why the command cannot be run.
+/// Replaces this process by the command that [`guarded`] wrapped, if this process was started for that. Returns `None`
+/// if it was not, and an error if the command cannot be run.
 #[must_use]
-pub fn guard_if_asked() -> Option<Error> {
+pub fn guard_if_requested() -> Option<Error> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != GUARDED_WORD {
         return None;
     }
     let program = arguments.next()?;
-    // Survives exec. A parent that ended before this line is not noticed; the time limit of its run is gone too.
+    // This setting survives exec. If the parent has ended before this line, nothing ends the command.
     let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
     let error = Command::new(&program).args(arguments).exec();
     Some(Error::io(
@@ -128,8 +128,8 @@ pub fn guard_if_asked() -> Option<Error> {
     ))
 }
 
-/// A file in memory, so that a full pipe never stops the command.
-fn sink() -> io::Result<File> {
+/// A file in memory for the output: unlike a pipe, it never fills up and blocks the command.
+fn memory_file() -> io::Result<File> {
     Ok(File::from(memfd_create("output", MFdFlags::MFD_CLOEXEC)?))
 }
 
@@ -146,26 +146,27 @@ fn content(mut file: File) -> String {
 }
 
 /// The period of the checks for signals and for the time limit; the command's own end is noticed at once.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// How long a launcher may take to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Waits on a thread, so that both the end and the time limit are noticed at once.
+/// Waits for the child on a thread, so that its end is noticed at once. At the time limit or after a signal kills its
+/// process group and returns `None`.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let group = group_of(&child);
-    let (tell, hear) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         // The receiver is gone only if this process is ending.
-        let _sent = tell.send(child.wait());
+        let _sent = sender.send(child.wait());
     });
     let deadline = Instant::now() + limit;
     let status = loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match hear.recv_timeout(left.min(LOOK)) {
+        match receiver.recv_timeout(left.min(CHECK_PERIOD)) {
             Ok(status) => {
                 break Some(status.map_err(|e| Error::io("cannot wait for a command", e))?);
             }
-            Err(_) if left > LOOK && !interrupt::seen() => {}
+            Err(_) if left > CHECK_PERIOD && !interrupt::seen() => {}
             Err(_) => {
                 // The group may have ended in between; then there is nothing to kill.
                 let _killed = killpg(group, Signal::SIGKILL);
@@ -190,20 +191,20 @@ pub enum OutputLine {
     Err(String),
 }
 
-/// What the threads that read a command's output and wait for its end report.
+/// An event from the threads that read a command's output and wait for its end.
 enum CommandEvent {
     Line(OutputLine),
     Ended(io::Result<ExitStatus>),
 }
 
-/// Runs `command` to its end; `hear` gets each line as it comes. On a signal to this program the command gets SIGINT, and
-/// SIGKILL if it does not end then.
+/// Runs `command` to its end, and calls `on_line` with each line as it arrives. On a signal to this program the command
+/// gets SIGINT, and SIGKILL if it has not ended 3 s later.
 ///
 /// # Errors
 /// When the command cannot be started.
-pub fn listen(
+pub fn run_lines(
     command: &mut Command,
-    mut hear: impl FnMut(OutputLine),
+    mut on_line: impl FnMut(OutputLine),
 ) -> Result<ExitStatus, Error> {
     let what = format!("cannot run {}", command.get_program().display());
     command
@@ -213,83 +214,84 @@ pub fn listen(
         .process_group(0);
     let mut child = command.spawn().map_err(|e| Error::io(what, e))?;
     let group = group_of(&child);
-    let (tell, events) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     let readers = [
         child
             .stdout
             .take()
-            .map(|stream| reader(stream, OutputLine::Out, tell.clone())),
+            .map(|stream| spawn_reader(stream, OutputLine::Out, sender.clone())),
         child
             .stderr
             .take()
-            .map(|stream| reader(stream, OutputLine::Err, tell.clone())),
+            .map(|stream| spawn_reader(stream, OutputLine::Err, sender.clone())),
     ];
-    std::thread::spawn(move || tell.send(CommandEvent::Ended(child.wait())));
-    let status = until_ended(group, &events, &mut hear)?;
-    // What was written before the end comes before the end of the streams; a grandchild may hold them open.
+    std::thread::spawn(move || sender.send(CommandEvent::Ended(child.wait())));
+    let status = pass_on_until_end(group, &events, &mut on_line)?;
+    // Passes on what the command wrote before its end. A grandchild may hold the streams open, so this waits for their
+    // end for at most 1 s.
     let deadline = Instant::now() + Duration::from_secs(1);
     while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
     {
-        if let Ok(CommandEvent::Line(said)) = events.recv_timeout(Duration::from_millis(5)) {
-            hear(said);
+        if let Ok(CommandEvent::Line(line)) = events.recv_timeout(Duration::from_millis(5)) {
+            on_line(line);
         }
     }
     for event in events.try_iter() {
-        if let CommandEvent::Line(said) = event {
-            hear(said);
+        if let CommandEvent::Line(line) = event {
+            on_line(line);
         }
     }
     Ok(status)
 }
 
-fn until_ended(
+fn pass_on_until_end(
     group: Pid,
     events: &mpsc::Receiver<CommandEvent>,
-    hear: &mut impl FnMut(OutputLine),
+    on_line: &mut impl FnMut(OutputLine),
 ) -> Result<ExitStatus, Error> {
-    let mut asked: Option<Instant> = None;
+    let mut signalled_at: Option<Instant> = None;
     loop {
-        match events.recv_timeout(LOOK) {
-            Ok(CommandEvent::Line(said)) => hear(said),
+        match events.recv_timeout(CHECK_PERIOD) {
+            Ok(CommandEvent::Line(line)) => on_line(line),
             Ok(CommandEvent::Ended(status)) => {
                 return status.map_err(|e| Error::io("cannot wait for a command", e));
             }
             Err(_) => {}
         }
-        let signal = match asked {
+        let signal = match signalled_at {
             None if interrupt::seen() => Signal::SIGINT,
             Some(then) if then.elapsed() > GRACE => Signal::SIGKILL,
             _ => continue,
         };
-        // The group may have ended in between.
+        // Fails if the group has ended in between.
         let _sent = killpg(group, signal);
-        asked = Some(Instant::now());
+        signalled_at = Some(Instant::now());
     }
 }
 
-fn reader(
+fn spawn_reader(
     stream: impl Read + Send + 'static,
     wrap: fn(String) -> OutputLine,
-    tell: mpsc::Sender<CommandEvent>,
+    sender: mpsc::Sender<CommandEvent>,
 ) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stream).split(b'\n');
         while let Some(Ok(line)) = lines.next() {
             let line = String::from_utf8_lossy(&line).into_owned();
-            if tell.send(CommandEvent::Line(wrap(line))).is_err() {
+            if sender.send(CommandEvent::Line(wrap(line))).is_err() {
                 return;
             }
         }
     })
 }
 
-/// Reaps orphaned processes of a command, killing them first if asked. Only for a process that has no other
-/// children of its own running, and has called [`adopt_orphans`].
+/// Reaps orphaned processes of a command; with `kill_them`, kills them first. Only for a process that has called
+/// [`adopt_orphans`] and has no other running children.
 pub fn end_orphans(kill_them: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
         for orphan in children().into_iter().filter(|_| kill_them) {
-            // It may have ended in between.
+            // Fails if the orphan has ended in between.
             let _killed = kill(orphan, Signal::SIGKILL);
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -318,7 +320,8 @@ fn children() -> Vec<Pid> {
     .collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`; the name before it may contain blanks and parentheses.
+/// The parent's process id in a line of `/proc/PID/stat`. The process name before it may contain blanks and
+/// parentheses.
 fn parent_of(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()
@@ -337,42 +340,41 @@ mod tests {
     }
 
     #[test]
-    fn output_of_both_streams_is_caught() {
+    fn output_of_both_streams_is_collected() {
         let outcome = shell("echo out; echo err >&2", 10_000);
         assert_eq!(
             (outcome.stdout.as_str(), outcome.stderr.as_str()),
             ("out\n", "err\n")
         );
-        assert_eq!(outcome.complaint(), None);
+        assert_eq!(outcome.failure(), None);
     }
 
     #[test]
     fn the_limit_ends_the_whole_group() {
         let outcome = shell("sleep 1000 & sleep 1000", 200);
         assert!(outcome.status.is_none());
-        assert!(outcome.complaint().unwrap().starts_with("no end after"));
+        assert!(outcome.failure().unwrap().starts_with("no end after"));
     }
 
     #[test]
-    fn a_failure_is_told_with_the_first_line_that_says_something() {
-        let complaint =
-            shell("echo ------ >&2; echo no such device >&2; exit 3", 10_000).complaint();
-        assert_eq!(complaint.unwrap(), "exit status: 3: no such device");
+    fn a_failure_is_reported_with_the_first_line_that_has_text() {
+        let failure = shell("echo ------ >&2; echo no such device >&2; exit 3", 10_000).failure();
+        assert_eq!(failure.unwrap(), "exit status: 3: no such device");
     }
 
     #[test]
-    fn lines_are_heard_as_they_come_and_none_is_lost_at_the_end() {
+    fn lines_are_passed_on_as_they_arrive_and_none_is_lost_at_the_end() {
         let mut lines = Vec::new();
         let script =
             "echo one; echo two >&2; for i in 1 2 3; do echo $i; done; printf last; exit 4";
-        let status = listen(Command::new("sh").args(["-c", script]), |said| {
-            lines.push(said)
+        let status = run_lines(Command::new("sh").args(["-c", script]), |line| {
+            lines.push(line)
         })
         .unwrap();
         assert_eq!(status.code(), Some(4));
         let out: Vec<&str> = lines
             .iter()
-            .filter_map(|said| match said {
+            .filter_map(|line| match line {
                 OutputLine::Out(line) => Some(line.as_str()),
                 OutputLine::Err(_) => None,
             })
@@ -382,8 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_grandchild_that_keeps_the_streams_open_does_not_hold_us() {
-        let status = listen(Command::new("sh").args(["-c", "sleep 5 & exit 0"]), |_| {}).unwrap();
+    fn a_grandchild_that_keeps_the_streams_open_does_not_delay_the_end() {
+        let status =
+            run_lines(Command::new("sh").args(["-c", "sleep 5 & exit 0"]), |_| {}).unwrap();
         assert!(status.success());
     }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Order statistics: medians and quantiles of samples. There is no mean here on purpose.
+//! Order statistics: medians and quantiles of samples. Means are left out on purpose.
 
 use serde::{Deserialize, Serialize};
 
 /// Median and spread of some samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle sample, or the middle between the two middle ones.
+    /// The middle sample, or the mean of the two middle samples.
     pub median: f64,
     /// The smallest sample.
     pub min: f64,
     /// The largest sample.
     pub max: f64,
-    /// The smallest sample that 99 of 100 samples do not exceed.
+    /// The smallest sample that at least 99 % of the samples do not exceed.
     pub p99: f64,
-    /// How many samples there were.
+    /// The number of samples.
     pub count: usize,
 }
 
@@ -35,27 +35,28 @@ impl Summary {
     }
 }
 
-/// An interval around a median.
+/// A confidence interval of a median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// How probable it is that an interval made in this way holds the median of what the samples were drawn from.
+    /// The probability (0 to 1) that an interval made in this way includes the median of the distribution that the
+    /// samples come from.
     pub confidence: f64,
 }
 
 impl Interval {
-    /// The narrowest pair of samples, equally far from both ends, that holds the true median with at least this
-    /// confidence, whatever the samples' distribution; `None` where there are too few samples for that (six are enough
-    /// for 95 %).
+    /// The narrowest pair of samples, with as many samples below the pair as above it, that includes the true median
+    /// with at least this confidence (0 to 1), whatever the samples' distribution. `None` if there are too few samples
+    /// for that; six are enough for 95 %.
     #[must_use]
     pub fn of_median(samples: &[f64], confidence: f64) -> Option<Self> {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| !s.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
-        // The true median lies below the k-th sample when fewer than k of the samples lie below it: each does with
-        // probability 1/2.
+        // The true median lies below the k-th smallest sample if fewer than k samples lie below the median. Each sample
+        // lies below it with probability 1/2.
         let count = sorted.len();
         let mut beyond = 0.5f64.powi(i32::try_from(count).ok()?);
         let mut each = beyond;
@@ -76,7 +77,7 @@ impl Interval {
         found
     }
 
-    /// Whether a value lies in it.
+    /// Whether a value lies in the interval.
     #[must_use]
     pub fn includes(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
@@ -92,7 +93,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The smallest sample that at least `percent` of 100 samples do not exceed.
+/// The smallest sample that at least `percent` % of the samples do not exceed.
 fn quantile_of_sorted(sorted: &[f64], percent: usize) -> f64 {
     let needed = (sorted.len() * percent).div_ceil(100).max(1);
     sorted[needed - 1]
@@ -120,8 +121,8 @@ mod tests {
     fn the_interval_of_a_median_is_that_of_the_sign_test() {
         let samples = |count: i32| (1..=count).map(f64::from).collect::<Vec<_>>();
         assert_eq!(Interval::of_median(&samples(5), 0.95), None);
-        // Tables of the sign test: n = 6 from the first to the last (96.9 %), n = 9 from the second (96.1 %), n = 20
-        // from the sixth (95.9 %).
+        // From tables of the sign test: for n = 6 samples the interval begins at the first (96.9 %), for n = 9 at the
+        // second (96.1 %), for n = 20 at the sixth (95.9 %).
         for (count, rank, confidence) in [
             (6, 1.0, 0.969),
             (7, 1.0, 0.984),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `rmpi-bench`: columns as users of the OSU benchmarks know them, a table with a column for each MPI,
-//! one JSON line, or a plot.
+//! The output of `rmpi-bench`: columns like those of the OSU benchmarks, a table with a column for each MPI, one JSON
+//! line, or a plot.
 
 use std::fmt::Write as _;
 
@@ -97,7 +97,7 @@ pub fn row(program: &BenchProgram, row: &ReportRow) -> String {
     text
 }
 
-/// A table with a column for each MPI: the medians over the rounds.
+/// A table with a column for each MPI that has the medians over the rounds.
 #[must_use]
 pub fn side_by_side(program: &BenchProgram, measured: &CurveData) -> String {
     let Some(report) = measured
@@ -130,7 +130,7 @@ pub fn side_by_side(program: &BenchProgram, measured: &CurveData) -> String {
         let _ = write!(text, "{:>width$}", curve.label);
     }
     text.push('\n');
-    let columns: Vec<Vec<CurveRow>> = measured.curves.iter().map(Curve::places).collect();
+    let columns: Vec<Vec<CurveRow>> = measured.curves.iter().map(Curve::rows).collect();
     for place in columns.first().into_iter().flatten() {
         let name = place.name.clone().unwrap_or_else(|| place.size.to_string());
         let _ = write!(text, "{name:<first$}");
@@ -164,7 +164,7 @@ fn column_title(program: &BenchProgram, report: &BenchReport) -> String {
     }
 }
 
-/// One JSON line for several MPIs or rounds.
+/// One JSON line for several MPIs or rounds. `complete` is whether all rounds were finished.
 #[must_use]
 pub fn json_line(program: &BenchProgram, measured: &CurveData, complete: bool) -> String {
     let first = measured
@@ -176,7 +176,7 @@ pub fn json_line(program: &BenchProgram, measured: &CurveData, complete: bool) -
         .iter()
         .map(|curve| {
             let library = curve.reports.first().map(|report| &report.library);
-            json!({"name": curve.label, "library": library, "rows": curve.places()})
+            json!({"name": curve.label, "library": library, "rows": curve.rows()})
         })
         .collect();
     let line = json!({
@@ -191,7 +191,7 @@ pub fn json_line(program: &BenchProgram, measured: &CurveData, complete: bool) -
     line.to_string()
 }
 
-/// The plot of what was measured.
+/// The plot of the curves. `complete` is whether all rounds were finished.
 #[must_use]
 pub fn plot(program: &BenchProgram, curves: &[Curve], complete: bool) -> String {
     let Some(report) = curves.first().and_then(|curve| curve.reports.first()) else {
@@ -199,7 +199,7 @@ pub fn plot(program: &BenchProgram, curves: &[Curve], complete: bool) -> String 
     };
     let title = format!("{}: {}", program.name, program.purpose);
     let notes = notes(program, curves, report, complete);
-    let places: Vec<Vec<CurveRow>> = curves.iter().map(Curve::places).collect();
+    let places: Vec<Vec<CurveRow>> = curves.iter().map(Curve::rows).collect();
     let single_row = places.iter().all(|places| places.len() < 2);
     if program.over == Over::Sizes && !single_row {
         return LinePlot {
@@ -225,8 +225,8 @@ pub fn plot(program: &BenchProgram, curves: &[Curve], complete: bool) -> String 
     }
     let row = |place: &CurveRow| {
         let of = |places: &Vec<CurveRow>| {
-            let same = places.iter().find(|other| other.size == place.size)?;
-            Some(report.unit.shown(same.summary.median))
+            let other = places.iter().find(|other| other.size == place.size)?;
+            Some(report.unit.shown(other.summary.median))
         };
         DotRow {
             name: row_name(program, place),
@@ -286,7 +286,7 @@ fn axis_title(report: &BenchReport) -> String {
     format!("{what} ({})", report.unit.label())
 }
 
-/// Logarithmic where the values span more than a factor of eight, except for shares.
+/// Logarithmic if the values span more than a factor of eight, except for percentages.
 fn scale(unit: FigureUnit, places: &[Vec<CurveRow>]) -> Scale {
     let values = places.iter().flatten().map(|place| place.summary.median);
     let positive = values.filter(|value| *value > 0.0);
@@ -352,7 +352,7 @@ mod tests {
     const ROWS: &str = r#"{"size":8,"median":0.25,"p99":0.5,"iterations":9,"warm_up":1,"extras":[123.456]},{"size":65536,"median":250.5,"p99":300,"iterations":9,"warm_up":1,"extras":[1]}"#;
 
     #[test]
-    fn one_mpi_has_the_columns_that_people_know() {
+    fn one_mpi_has_the_columns_of_the_osu_benchmarks() {
         let report = report("latency", "us", ROWS);
         let head = head(&program("latency"), &report);
         assert!(
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn several_mpis_stand_side_by_side() {
+    fn several_mpis_are_columns_of_one_table() {
         let (one, other) = (
             report("latency", "us", ROWS),
             report("latency", "us", &ROWS.replace("0.25", "0.75")),
@@ -427,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_drawn_from_zero_and_times_by_powers() {
-        let places = measured(&[("rmpi", &[report("latency", "us", ROWS)])]).curves[0].places();
+    fn percentages_have_a_linear_scale_and_times_a_logarithmic_one() {
+        let places = measured(&[("rmpi", &[report("latency", "us", ROWS)])]).curves[0].rows();
         assert_eq!(
             scale(FigureUnit::Us, std::slice::from_ref(&places)),
             Scale::Log
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing_drawn() {
+    fn without_curves_table_and_plot_are_empty() {
         let nothing = measured(&[]);
         assert_eq!(side_by_side(&program("latency"), &nothing), "");
         assert_eq!(plot(&program("latency"), &nothing.curves, true), "");

@@ -53,8 +53,8 @@ impl FigureUnit {
         }
     }
 
-    /// The figure for one message of `bytes` in `seconds`. Memory, instructions and shares do not come from time: the
-    /// seconds are then returned as they are.
+    /// The figure for one message of `bytes` bytes in `seconds`. The figures for memory, instructions and percentages
+    /// do not come from time: `seconds` is returned unchanged for these units.
     #[must_use]
     pub fn from_seconds(self, seconds: f64, bytes: usize) -> f64 {
         match self {
@@ -67,7 +67,7 @@ impl FigureUnit {
         }
     }
 
-    /// The display unit: its name, and its size in this unit.
+    /// The unit in tables and plots: its name, and its size in the unit `self`.
     const fn shown_as(self) -> (&'static str, f64) {
         match self {
             Self::Us => ("µs", 1.0),
@@ -87,13 +87,13 @@ impl FigureUnit {
         self.shown_as().0
     }
 
-    /// The number that tables and plots show.
+    /// Converts a figure to the unit that tables and plots show.
     #[must_use]
     pub fn shown(self, value: f64) -> f64 {
         value / self.shown_as().1
     }
 
-    /// The number in tables, without the unit: three significant digits, whole from 1000 on.
+    /// The figure as tables show it, without the unit: as [`three_digits`] writes it.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         three_digits(self.shown(value))

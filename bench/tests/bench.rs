@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-bench` as a whole, with MPIs that are shell scripts: what it prints, draws and says, and how it ends.
+//! Tests of the program `rmpi-bench` with MPIs that are shell scripts: its output, its plots, its messages and its exit
+//! code.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -19,7 +20,7 @@ fn row(size: usize, median: f64) -> String {
     )
 }
 
-/// A program that prints such lines.
+/// A shell script that prints `lines`.
 fn prints(lines: &[&str]) -> String {
     let echo = |line: &&str| format!("echo '{line}'\n");
     lines.iter().map(echo).collect()
@@ -31,24 +32,24 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The launcher runs what stands behind `-n N` and its own options.
+/// A launcher that skips its own options and runs the command behind `-n N`.
 const LAUNCHER: &str =
     "while [ \"$1\" != -n ]; do shift; done\nshift 2\n[ \"$1\" = --quiet ] && shift\nexec \"$@\"";
 
-/// An installation of ours whose latency program is a script.
-fn ours(folder: &Path, program: &str) -> Command {
+/// An installation of rmpi whose latency program is a script; returns the command that starts its rmpi-bench.
+fn install_rmpi(folder: &Path, program: &str) -> Command {
     script(&folder.join("bin/rmpicc"), "exit 1");
     script(&folder.join("bin/rmpiexec"), LAUNCHER);
     script(&folder.join("libexec/rmpi/latency"), program);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"));
-    // A lock of this test's own: a real measurement may be running.
+    // The test has its own lock file, because a real measurement may be running.
     command.env("TMPDIR", folder).env_remove("RMPI_RANK");
     command.args(["latency", "--prefix"]).arg(folder);
     command
 }
 
-/// Another MPI, whose compiler writes such a script; returns what `--peer` gets.
-fn peer(folder: &Path, name: &str, program: &str) -> String {
+/// Another MPI, whose compiler writes the script `program`; returns the value for `--peer`.
+fn install_peer(folder: &Path, name: &str, program: &str) -> String {
     let prefix = folder.join(name);
     fs::create_dir_all(&prefix).unwrap();
     fs::write(prefix.join("program"), format!("#!/bin/sh\n{program}\n")).unwrap();
@@ -77,9 +78,9 @@ fn code_and_streams(output: &Output) -> (Option<i32>, String, String) {
 fn one_mpi_gives_the_table_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let program = prints(&[HEAD, &row(8, 0.25), &row(65536, 5.5)]);
-    let output = ours(folder.path(), &program).output().unwrap();
+    let output = install_rmpi(folder.path(), &program).output().unwrap();
     let (code, stdout, stderr) = code_and_streams(&output);
-    // Where standard error is no terminal there is no progress.
+    // There is no progress bar, because standard error is no terminal.
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     let rows: Vec<&str> = stdout
         .lines()
@@ -90,7 +91,7 @@ fn one_mpi_gives_the_table_and_nothing_else() {
         rows[0].starts_with("8 ") && rows[0].contains("0.250"),
         "{stdout}"
     );
-    let output = ours(folder.path(), &program)
+    let output = install_rmpi(folder.path(), &program)
         .arg("--json")
         .output()
         .unwrap();
@@ -111,9 +112,9 @@ fn several_mpis_are_drawn_in_one_plot() {
     let other = prints(&["a warning", HEAD, &row(8, 0.5), &row(65536, 7.5)]);
     let broken = "echo no device >&2; exit 9";
     let plot = folder.path().join("latency.svg");
-    let mut command = ours(folder.path(), &own);
-    command.args(["--peer", &peer(folder.path(), "other", &other)]);
-    command.args(["--peer", &peer(folder.path(), "broken", broken)]);
+    let mut command = install_rmpi(folder.path(), &own);
+    command.args(["--peer", &install_peer(folder.path(), "other", &other)]);
+    command.args(["--peer", &install_peer(folder.path(), "broken", broken)]);
     let output = command.arg("--plot").arg(&plot).output().unwrap();
     let (code, stdout, stderr) = code_and_streams(&output);
     assert_eq!(code, Some(9), "{stderr}");
@@ -140,10 +141,10 @@ fn several_mpis_are_drawn_in_one_plot() {
 }
 
 #[test]
-fn ctrl_c_leaves_what_was_measured_and_says_that_it_is_not_whole() {
+fn ctrl_c_prints_the_rows_so_far_and_reports_the_interruption() {
     let folder = tempfile::tempdir().unwrap();
     let program = prints(&[HEAD, &row(8, 0.25)]) + "sleep 1000";
-    let mut command = ours(folder.path(), &program);
+    let mut command = install_rmpi(folder.path(), &program);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -184,17 +185,17 @@ fn ctrl_c_leaves_what_was_measured_and_says_that_it_is_not_whole() {
 }
 
 #[test]
-fn ctrl_c_in_a_later_round_leaves_the_finished_ones() {
+fn ctrl_c_in_a_later_round_prints_the_finished_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("second");
-    // The second time it says so and hangs.
+    // The second run creates a file and hangs.
     let program = format!(
         "{}[ -e {mark} ] && {{ echo again >&2; sleep 1000; }}\ntouch {mark}\n{}",
         prints(&[HEAD, &row(8, 0.25)]),
         prints(&[&row(65536, 5.5)]),
         mark = mark.display()
     );
-    let mut command = ours(folder.path(), &program);
+    let mut command = install_rmpi(folder.path(), &program);
     command.args(["--rounds", "3", "--json"]);
     let mut child = command
         .stdout(Stdio::piped())
@@ -231,14 +232,17 @@ fn a_full_disk_and_a_closed_pipe_end_the_measurement() {
     let folder = tempfile::tempdir().unwrap();
     let program = prints(&[HEAD, &row(8, 0.25)]) + "sleep 1000";
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = ours(folder.path(), &program).stdout(full).output().unwrap();
+    let output = install_rmpi(folder.path(), &program)
+        .stdout(full)
+        .output()
+        .unwrap();
     let (code, _, stderr) = code_and_streams(&output);
     assert_eq!(code, Some(141));
     assert!(
         stderr.starts_with("rmpi-bench: cannot write to standard output: No space left"),
         "{stderr}"
     );
-    let mut command = ours(folder.path(), &program);
+    let mut command = install_rmpi(folder.path(), &program);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,14 +257,14 @@ fn a_full_disk_and_a_closed_pipe_end_the_measurement() {
 }
 
 #[test]
-fn on_a_terminal_a_line_of_progress_is_redrawn_and_wiped_away() {
+fn on_a_terminal_the_progress_bar_is_redrawn_and_cleared() {
     let Some(terminal) = bench::machine::find_in_path("script") else {
         eprintln!("script is not installed: there is no terminal to try here");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let program = prints(&[HEAD, &row(8, 0.25), &row(65536, 5.5)]);
-    let words = ours(folder.path(), &program);
+    let words = install_rmpi(folder.path(), &program);
     let words = std::iter::once(words.get_program()).chain(words.get_args());
     let line: Vec<_> = words
         .map(|word| word.to_string_lossy().into_owned())
@@ -275,7 +279,7 @@ fn on_a_terminal_a_line_of_progress_is_redrawn_and_wiped_away() {
     let seen = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{seen}");
     assert!(seen.contains("\r") && seen.contains("2/2"), "{seen:?}");
-    // What stands there at the end is the table alone.
+    // At the end only the table is on the terminal.
     let last = |line: &str| {
         line.trim_end_matches('\r')
             .rsplit("\u{1b}[2K")
@@ -292,7 +296,7 @@ fn on_a_terminal_a_line_of_progress_is_redrawn_and_wiped_away() {
 }
 
 #[test]
-fn wrong_words_are_told_before_anything_starts() {
+fn wrong_options_are_reported_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [(&[&str], &str); 6] = [
         (&["--plot", "x.png"], "plots are SVG, not png"),
@@ -308,14 +312,14 @@ fn wrong_words_are_told_before_anything_starts() {
         (&["--sizes", "8,many"], "\"many\" is no size"),
         (&["-n", "0"], "a number of ranks from 1 on is expected"),
     ];
-    for (words, wanted) in cases {
-        let output = ours(folder.path(), "echo started")
+    for (words, expected) in cases {
+        let output = install_rmpi(folder.path(), "echo started")
             .args(words)
             .output()
             .unwrap();
         let (code, stdout, stderr) = code_and_streams(&output);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}");
-        assert!(stderr.contains(wanted), "{words:?}: {stderr}");
+        assert!(stderr.contains(expected), "{words:?}: {stderr}");
     }
     let unknown = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"))
         .arg("latncy")

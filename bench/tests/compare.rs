@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The comparison as a whole, with MPIs that are shell scripts: what it prints, what it concludes, how it ends.
+//! Tests of the program `rmpi-compare` with MPIs that are shell scripts: its output, its verdicts and its exit code.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -10,12 +10,12 @@ use std::process::{Command, Output};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// An MPI whose compiler makes a script that prints what `body` says, and whose launcher runs it.
-fn install(prefix: &Path, ours: bool, body: &str) {
+/// Installs an MPI whose compiler writes a script with `body`, and whose launcher runs that script.
+fn install(prefix: &Path, is_rmpi: bool, body: &str) {
     let bin = prefix.join("bin");
     fs::create_dir_all(&bin).unwrap();
-    let prefix_letter = if ours { "r" } else { "" };
-    // `-o FILE` is where the wrapper's caller wants the binary.
+    let prefix_letter = if is_rmpi { "r" } else { "" };
+    // The script is written to the FILE of `-o FILE`.
     let compiler = format!(
         "while [ \"$1\" != -o ]; do shift; done\nprintf '#!/bin/sh\\n%s\\n' '{body}' > \"$2\"\nchmod +x \"$2\"\n"
     );
@@ -49,11 +49,11 @@ fn command(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
     command
 }
 
-/// With all rows.
+/// The command without `--rows`, which selects all rows.
 fn command_of_all(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
     install(&folder.join("rmpi"), true, own);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"));
-    // A lock of this test's own: a real measurement may be running.
+    // The test has its own lock file, because a real measurement may be running.
     command.env("TMPDIR", folder);
     command.arg("--rmpi").arg(folder.join("rmpi"));
     for (name, body) in peers {
@@ -70,7 +70,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_best_peer_is_the_one_to_beat() {
+fn rmpi_is_compared_with_the_best_peer() {
     let folder = tempfile::tempdir().unwrap();
     let peers = [("slow", prints(100.0)), ("fast", prints(30.0))];
     let peers = peers.each_ref().map(|(name, body)| (*name, body.as_str()));
@@ -159,7 +159,7 @@ fn a_peer_that_hangs_or_fails_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_no_pass() {
+fn a_row_that_cannot_be_measured_does_not_pass() {
     let folder = tempfile::tempdir().unwrap();
     let output = compare(
         folder.path(),
@@ -171,7 +171,7 @@ fn what_cannot_be_measured_is_no_pass() {
     assert!(text(&output.stdout).contains("not measured"));
 }
 
-/// The old build lies in a folder of its own.
+/// Runs a comparison of two builds of rmpi; the old build has its own folder.
 fn against(folder: &Path, new: &str, old: &str, options: &[&str]) -> Output {
     install(&folder.join("before"), true, old);
     let mut command = command(folder, new, &[]);
@@ -234,10 +234,10 @@ fn the_old_build_is_no_peer() {
 }
 
 #[test]
-fn ctrl_c_leaves_the_finished_rounds_and_says_so() {
+fn ctrl_c_prints_the_finished_rounds_and_reports_the_interruption() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("third");
-    // The third run of the peer hangs; a file counts the runs.
+    // The third run of the peer hangs; the runs are counted in a file.
     let other = format!(
         "echo x >> {mark}; [ $(wc -l < {mark}) -ge 3 ] && sleep 1000; {}",
         prints(30.0),
@@ -250,9 +250,9 @@ fn ctrl_c_leaves_the_finished_rounds_and_says_so() {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    let times = || fs::read_to_string(&mark).map_or(0, |text| text.lines().count());
+    let marks = || fs::read_to_string(&mark).map_or(0, |text| text.lines().count());
     for _ in 0..3000 {
-        if times() >= 3 {
+        if marks() >= 3 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -276,13 +276,13 @@ fn ctrl_c_leaves_the_finished_rounds_and_says_so() {
     );
     let svg = fs::read_to_string(plot).unwrap();
     let svg = roxmltree::Document::parse(&svg).unwrap();
-    let says = |text: &str| svg.descendants().any(|node| node.text() == Some(text));
-    assert!(says("Not whole: the measurement was interrupted."));
-    assert!(says("64 ranks: alltoall 8 B (µs)"));
+    let has_text = |text: &str| svg.descendants().any(|node| node.text() == Some(text));
+    assert!(has_text("Not whole: the measurement was interrupted."));
+    assert!(has_text("64 ranks: alltoall 8 B (µs)"));
 }
 
 #[test]
-fn files_that_cannot_be_written_are_told_before_anything_is_measured() {
+fn unwritable_files_are_reported_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     for option in ["--plot", "--json", "--markdown"] {
         let output = compare(folder.path(), "exit 1", &[], &[option, "/nonexistent/file"]);
@@ -296,7 +296,7 @@ fn files_that_cannot_be_written_are_told_before_anything_is_measured() {
 }
 
 #[test]
-fn wrong_words_are_told() {
+fn wrong_options_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let output = compare(folder.path(), "exit 1", &[], &["--rows", "altoall8"]);
     assert_eq!(output.status.code(), Some(2));
@@ -314,31 +314,31 @@ fn wrong_words_are_told() {
     );
 }
 
-/// What a program of the grid prints that measured one barrier.
+/// The output of a grid program that has measured one barrier.
 fn barrier(microseconds: f64) -> String {
     format!(
         "echo \"{{\\\"metric\\\":\\\"barrier\\\",\\\"bytes\\\":0,\\\"unit\\\":\\\"us\\\",\\\"value\\\":{microseconds}}}\""
     )
 }
 
-/// The grid with one row.
+/// The command that measures a grid of one row.
 fn grid(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
     let mut command = command_of_all(folder, own, peers);
     command.args(["--grid", "short", "--rows", "coll64+apart+barrier"]);
     command
 }
 
-/// The same script, which also notes in a file that it ran.
-fn noted(mark: &Path, body: &str) -> String {
+/// `body` with a command in front that appends a line to the file `mark` in each run.
+fn with_mark(mark: &Path, body: &str) -> String {
     format!("echo x >> {}; {body}", mark.display())
 }
 
-fn times(mark: &Path) -> usize {
+fn marks(mark: &Path) -> usize {
     fs::read_to_string(mark).map_or(0, |text| text.lines().count())
 }
 
 #[test]
-fn the_grid_says_where_another_leads_and_who_failed() {
+fn the_grid_reports_where_another_leads_and_which_mpi_failed() {
     let folder = tempfile::tempdir().unwrap();
     let (json, plot) = (
         folder.path().join("grid.json"),
@@ -389,23 +389,23 @@ fn the_grid_says_where_another_leads_and_who_failed() {
 fn close_rows_of_the_grid_get_seven_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("runs");
-    let other = noted(&mark, &barrier(110.0));
+    let other = with_mark(&mark, &barrier(110.0));
     let output = grid(folder.path(), &barrier(100.0), &[("other", &other)])
         .output()
         .unwrap();
     let stdout = text(&output.stdout);
     assert!(stdout.contains("1.10 (1.10–1.10; 7 rounds)"), "{stdout}");
-    assert_eq!(times(&mark), 7);
+    assert_eq!(marks(&mark), 7);
 }
 
 #[test]
-fn an_interrupted_grid_goes_on_where_it_was() {
+fn an_interrupted_grid_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let (mark, resume) = (folder.path().join("runs"), folder.path().join("kept.json"));
     // The third run hangs.
     let hangs = format!(
         "{}; [ $(wc -l < {mark}) -eq 3 ] && sleep 1000; {}",
-        noted(&mark, ":"),
+        with_mark(&mark, ":"),
         barrier(300.0),
         mark = mark.display()
     );
@@ -414,7 +414,7 @@ fn an_interrupted_grid_goes_on_where_it_was() {
     let streams = (std::process::Stdio::piped(), std::process::Stdio::piped());
     let child = command.stdout(streams.0).stderr(streams.1).spawn().unwrap();
     for _ in 0..3000 {
-        if times(&mark) >= 3 {
+        if marks(&mark) >= 3 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -449,8 +449,8 @@ fn an_interrupted_grid_goes_on_where_it_was() {
         !stdout.contains("Not whole") && stdout.contains("3.00 (3.00–3.00; 3 rounds)"),
         "{stdout}"
     );
-    // The one that was interrupted again, and no other.
-    assert_eq!(times(&mark), 4);
+    // Only the interrupted run was repeated.
+    assert_eq!(marks(&mark), 4);
     let output = command.args(["--up-to", "8"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("holds another measurement"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measuring between two hosts: this machine under two names, reached by a script that takes every host for it, and MPIs that are
-//! shell scripts. TCP without MPI is measured for real; its figures depend on the machine, so only sense is tested.
+//! Tests of measurements between two hosts. Both host names stand for this machine: the remote shell is a script that
+//! runs everything here. The MPIs are shell scripts too. TCP without MPI is really measured; its figures depend on the
+//! machine, so the tests only check that they are plausible.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::process::{Command, Output};
 
 use bench::limits::Figure;
 
-/// Names that no resolver knows.
+/// Host names that cannot be resolved.
 const HOSTS: &str = "n1.invalid,n2.invalid";
 
 fn script(path: &Path, text: &str) {
@@ -19,7 +20,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A remote shell that notes the host.
+/// Writes a remote shell that logs the host and runs the command here.
 fn remote_shell(folder: &Path) {
     script(
         &folder.join("here"),
@@ -27,7 +28,7 @@ fn remote_shell(folder: &Path) {
     );
 }
 
-/// An MPI whose launcher notes its words and runs the program, which prints that line.
+/// Installs an MPI whose launcher logs its arguments and runs the program, which prints `line`.
 fn install(folder: &Path, name: &str, commands: [&str; 2], line: &str) {
     let bin = folder.join(name).join("bin");
     let program = folder.join(name).join("program");
@@ -54,7 +55,7 @@ fn compare(folder: &Path, words: &[&str]) -> Output {
     let own = latency(0.001, ",\"carrier\":\"tcp\"");
     install(folder, "rmpi", ["rmpicc", "rmpiexec"], &own);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"));
-    // A lock of this test's own: a real measurement may be running.
+    // The test has its own lock file, because a real measurement may be running.
     command.env("TMPDIR", folder).current_dir(folder);
     command.args(["--rmpi", "rmpi", "--rounds", "1"]);
     command.args(words).output().unwrap()
@@ -64,14 +65,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the launcher of that MPI was called with, but for the program.
-fn words_of(folder: &Path, name: &str) -> String {
+/// The logged arguments of the launcher of an MPI, without the program.
+fn arguments_of(folder: &Path, name: &str) -> String {
     let words = fs::read_to_string(folder.join(name).join("words")).unwrap();
     let line = words.lines().last().unwrap();
     line.split(" -n 2 ").next().unwrap().to_owned()
 }
 
-/// Compares with three peers; everybody has one figure.
+/// Compares rmpi with three peers; each MPI has one figure.
 fn compare_with_peers(folder: &Path) -> Output {
     remote_shell(folder);
     let mut words = vec!["--host", HOSTS, "--launcher", "./here"];
@@ -86,18 +87,18 @@ fn compare_with_peers(folder: &Path) -> Output {
 }
 
 #[test]
-fn hosts_are_named_and_held_against_raw_tcp() {
+fn hosts_are_named_and_compared_with_raw_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let output = compare_with_peers(folder);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
-    for wanted in [
+    for expected in [
         "# rmpi and other MPIs between hosts n1.invalid and n2.invalid",
         "reached by `./here`: rmpi's messages went over tcp; the limit is TCP without MPI from ",
         "≤ 1.15 × limit; better than every peer | pass |",
     ] {
-        assert!(stdout.contains(wanted), "{wanted}: {stdout}");
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
     }
     let kept = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     let json: serde_json::Value = serde_json::from_str(&kept("out.json")).unwrap();
@@ -111,23 +112,23 @@ fn hosts_are_named_and_held_against_raw_tcp() {
 }
 
 #[test]
-fn everybody_is_started_on_both_hosts_in_words_of_its_own() {
+fn every_mpi_is_started_on_both_hosts_with_its_own_options() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     compare_with_peers(folder);
     let reached = fs::read_to_string(folder.join("reached")).unwrap();
     assert_eq!(reached, "n2.invalid\nn1.invalid\n");
-    let mpich = words_of(folder, "mpich5");
+    let mpich = arguments_of(folder, "mpich5");
     let shell = mpich.strip_prefix(&format!(
         "-hosts {HOSTS} -ppn 1 -launcher rsh -launcher-exec "
     ));
     assert!(shell.unwrap().ends_with("/remote-shell"), "{mpich}");
-    let openmpi = words_of(folder, "openmpi5");
+    let openmpi = arguments_of(folder, "openmpi5");
     let words = "--host n1.invalid:1,n2.invalid:1 --prtemca plm_ssh_agent /";
     assert!(openmpi.contains(words), "{openmpi}");
     for name in ["rmpi", "itself"] {
         let words = format!("--host {HOSTS} --launcher ./here");
-        assert_eq!(words_of(folder, name), words, "{name}");
+        assert_eq!(arguments_of(folder, name), words, "{name}");
     }
     let left = fs::read_dir(folder).unwrap().flatten();
     let left: Vec<String> = left
@@ -138,7 +139,7 @@ fn everybody_is_started_on_both_hosts_in_words_of_its_own() {
 }
 
 #[test]
-fn collectives_are_of_all_ranks_and_who_cannot_be_told_of_them_is_named() {
+fn collectives_have_all_ranks_and_an_mpi_without_an_option_for_them_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     remote_shell(folder);
@@ -162,18 +163,18 @@ fn collectives_are_of_all_ranks_and_who_cannot_be_told_of_them_is_named() {
         assert!(lines[0].starts_with(pair), "{words}");
         assert!(lines[1].starts_with(all), "{words}");
     }
-    for wanted in [
+    for expected in [
         "between hosts n1.invalid, me@n2.invalid, n3.invalid and n4.invalid, in one run",
         "; 7 ranks on all of them",
-        "- mpich5 (default), hosts-allreduce: it cannot be told the user of me@n2.invalid: let ~/.ssh/config",
+        "- mpich5 (default), hosts-allreduce: it has no option for the user of me@n2.invalid: name the user in ~/.ssh/config",
     ] {
-        assert!(stdout.contains(wanted), "{wanted}: {stdout}");
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
     }
     assert!(!folder.join("mpich5/words").exists());
 }
 
 #[test]
-fn a_host_that_is_not_reached_is_named_and_is_no_pass() {
+fn an_unreachable_host_is_named_and_does_not_pass() {
     let folder = tempfile::tempdir().unwrap();
     script(&folder.path().join("away"), "exit 255");
     let mut words = vec!["--host", HOSTS, "--launcher", "./away"];
@@ -189,7 +190,7 @@ fn a_host_that_is_not_reached_is_named_and_is_no_pass() {
 }
 
 #[test]
-fn without_hosts_their_rows_are_listed_and_fail_nothing() {
+fn without_hosts_their_rows_are_listed_and_do_not_fail() {
     let folder = tempfile::tempdir().unwrap();
     let words = [
         "--rows",
@@ -210,13 +211,13 @@ fn without_hosts_their_rows_are_listed_and_fail_nothing() {
 }
 
 #[test]
-fn wrong_words_about_hosts_are_told() {
+fn wrong_options_for_hosts_are_reported() {
     let folder = tempfile::tempdir().unwrap();
-    for (words, wanted) in [
+    for (words, expected) in [
         (&["--host", "n1"][..], "--host n1: this is one host"),
         (
             &["--host", "n1,n2:*"],
-            "how many ranks n2:* has must be said",
+            "the number of ranks of n2:* is missing",
         ),
         (
             &["--host", HOSTS, "--launcher", "'"],
@@ -232,12 +233,12 @@ fn wrong_words_about_hosts_are_told() {
         let output = compare(folder.path(), words);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {stderr}");
-        assert!(stderr.contains(wanted), "{words:?}: {stderr}");
+        assert!(stderr.contains(expected), "{words:?}: {stderr}");
     }
 }
 
 #[test]
-fn limits_between_hosts_are_there_for_everybody() {
+fn limits_between_hosts_can_be_measured_alone() {
     let folder = tempfile::tempdir().unwrap();
     remote_shell(folder.path());
     let limits = |words: &[&str]| {

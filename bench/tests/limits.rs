@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits are measured by real processes; their values depend on the machine, so only sense is tested.
+//! Tests of the limits, which are really measured. Their values depend on the machine, so the tests only check that
+//! they are plausible.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::process::Command;
 use bench::limits::Figure;
 
 fn limits(names: &[&str]) -> (Vec<Figure>, String) {
-    // A lock of this test's own: a real measurement may be running.
+    // The test has its own lock file, because a real measurement may be running.
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"))
         .env("TMPDIR", folder.path())
@@ -25,7 +26,7 @@ fn limits(names: &[&str]) -> (Vec<Figure>, String) {
 }
 
 #[test]
-fn one_cpu_is_enough_for_hand_overs() {
+fn one_cpu_is_enough_for_context_switches() {
     let (figures, stderr) = limits(&["yield", "futex-same", "spawn2"]);
     assert_eq!(figures.len(), 3, "{stderr}");
     for figure in figures {
@@ -34,9 +35,9 @@ fn one_cpu_is_enough_for_hand_overs() {
 }
 
 #[test]
-fn copies_are_checked_by_the_receiver_or_refused_in_words() {
+fn copies_are_checked_by_the_receiver_or_the_reason_is_printed() {
     let (figures, stderr) = limits(&["split.65536", "read.65536"]);
-    // Where containers forbid it, or with a single CPU, the reason is printed instead.
+    // If a container forbids it, or with a single CPU, the reason is printed instead.
     if figures.len() < 2 {
         assert!(
             stderr.contains("not permitted") || stderr.contains("needs two CPUs"),
@@ -52,7 +53,7 @@ fn copies_are_checked_by_the_receiver_or_refused_in_words() {
 }
 
 #[test]
-fn an_unknown_limit_is_an_error_in_words() {
+fn an_unknown_limit_is_an_error() {
     let (figures, stderr) = limits(&["lyne"]);
     assert!(figures.is_empty());
     assert!(

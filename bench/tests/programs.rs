@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C programs: they compile without a warning, run, and check their payloads. With the installation that `RMPI_PREFIX` names.
+//! Tests of the C programs: they compile without a warning, run, and check their payloads. They use the installation
+//! that `RMPI_PREFIX` names.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use bench::grid::plan::{Start, starts};
 use bench::programs::{BenchProgram, BenchReport, Over, PROGRAMS, ReportLine, sources};
 use bench::unit::FigureUnit;
 
-/// The wrapper and launcher of the installation that `RMPI_PREFIX` names. `mpicc` and `mpiexec` in `PATH` may be of any MPI.
+/// The compiler wrapper and the launcher of the installation that `RMPI_PREFIX` names; those in `PATH` may belong to
+/// another MPI.
 fn mpi() -> (PathBuf, PathBuf) {
     let prefix = std::env::var_os("RMPI_PREFIX").unwrap_or_else(|| {
         panic!("RMPI_PREFIX must name the folder that rmpi is installed into, as `cargo xtask test ranks` does")
@@ -56,7 +58,7 @@ fn run(
 
 #[test]
 #[ignore = "needs an installed rmpi: cargo xtask test ranks"]
-fn what_carries_messages_over_a_network_is_told() {
+fn the_provider_of_messages_over_a_network_is_reported() {
     let (mpicc, mpiexec) = mpi();
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("latency");
@@ -105,7 +107,7 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
             (report.benchmark.as_str(), report.ranks),
             (program.name, ranks)
         );
-        // A share of nothing is a share.
+        // A percentage may be 0.
         let least = if report.unit == FigureUnit::Percent {
             -0.5
         } else {
@@ -114,16 +116,16 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
         assert!(report.rows.iter().all(|row| row.median > least), "{stdout}");
     }
     for program in PROGRAMS {
-        the_table_of_programs_is_true(&mpiexec, folder.path(), &program);
+        the_table_of_programs_matches_their_help(&mpiexec, folder.path(), &program);
     }
-    lines_come_one_by_one(&mpiexec, &folder.path().join("multi-bandwidth"));
-    overlap_is_made_of_its_parts(&mpiexec, &folder.path().join("overlap-allreduce"));
+    rows_are_printed_one_by_one(&mpiexec, &folder.path().join("multi-bandwidth"));
+    overlap_follows_from_the_printed_times(&mpiexec, &folder.path().join("overlap-allreduce"));
     compile(&mpicc, "isend_count", &folder.path().join("isend_count"));
-    wrong_options_are_told(&mpiexec, &folder.path().join("latency"));
-    the_table_has_the_columns_people_know(&mpiexec, &folder.path().join("bandwidth"));
+    wrong_options_are_reported(&mpiexec, &folder.path().join("latency"));
+    the_table_has_the_columns_of_the_osu_benchmarks(&mpiexec, &folder.path().join("bandwidth"));
 }
 
-/// What the grid asks of its programs they know, and they check what they receive.
+/// The programs of the grid have every cell that the grid requests, and validate what they receive.
 #[test]
 #[ignore = "needs an installed rmpi: cargo xtask test ranks"]
 fn the_programs_of_the_grid_validate_every_cell() {
@@ -132,11 +134,11 @@ fn the_programs_of_the_grid_validate_every_cell() {
     for name in ["grid_pair", "grid_coll"] {
         compile(&mpicc, name, &folder.path().join(name));
     }
-    // 8 bytes are eager, 256 KiB are not.
+    // 8 bytes are sent eagerly, 256 KiB are not.
     let words = ["8", "256K", "barrier", "ibarrier"].map(str::to_owned);
-    let wanted = |start: &Start| [2, 8].contains(&start.ranks());
+    let is_selected = |start: &Start| [2, 8].contains(&start.ranks());
     let starts = starts(Extent::Whole, &words, Some(256 << 10)).unwrap();
-    for start in starts.into_iter().filter(wanted) {
+    for start in starts.into_iter().filter(is_selected) {
         let (program, mut words) = start.words(0.001);
         words.push("--validate".to_owned());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -170,7 +172,7 @@ fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
     let prefix = std::env::var_os("RMPI_PREFIX").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"))
-        // A lock of this test's own: a real measurement may be running.
+        // The test has its own lock file, because a real measurement may be running.
         .env("TMPDIR", folder.path())
         .arg("--rmpi")
         .arg(&prefix)
@@ -209,25 +211,25 @@ fn a_small_grid_of_two_builds_has_a_figure_in_every_row() {
         let [_, _, _, new, _, _, _, old, ratio, _] = cells[..] else {
             panic!("{row}");
         };
-        // Two ranks have none where a noisy machine moved the CPUs in every try, and that is reported.
+        // A row of two ranks has no figure if the CPUs moved in every try, which is reported.
         let moved = row.starts_with("| 2 ranks: ") && stdout.contains(MOVED);
         for cell in [new, old] {
             assert!(is_figure(cell) || (cell == "–" && moved), "{row}\n{stdout}");
         }
-        // There is none where the two starts had CPUs of different kinds: one core, or two.
+        // There is no ratio if both CPUs were on one core in one of the two runs, and on two cores in the other.
         assert!(ratio.ends_with(" (1 round)") || ratio == "–", "{row}");
     }
 }
 
-/// Why a start of two ranks has no figures, in the report's words.
+/// The report's reason why a start of two ranks has no figures.
 const MOVED: &str = ": the CPUs moved between physical cores in every try";
 
 fn is_figure(cell: &str) -> bool {
     cell.parse().is_ok_and(|figure: f64| figure > 0.0)
 }
 
-/// The help of a program names the flags that the table has, and no other than the common ones.
-fn the_table_of_programs_is_true(mpiexec: &Path, folder: &Path, program: &BenchProgram) {
+/// Checks that the help of a program names the flags of the table, and no others except the common ones.
+fn the_table_of_programs_matches_their_help(mpiexec: &Path, folder: &Path, program: &BenchProgram) {
     let (code, stdout, stderr) = run(mpiexec, "1", &folder.join(program.name), &["--help"]);
     assert_eq!(code, Some(0), "{}: {stderr}", program.name);
     let own = stdout.lines().filter_map(|line| {
@@ -244,7 +246,7 @@ fn the_table_of_programs_is_true(mpiexec: &Path, folder: &Path, program: &BenchP
     assert_eq!(own, known, "{}", program.name);
 }
 
-fn lines_come_one_by_one(mpiexec: &Path, binary: &Path) {
+fn rows_are_printed_one_by_one(mpiexec: &Path, binary: &Path) {
     let options = ["--lines", "--seconds", "0.02", "--sizes", "8,4K", "-x", "2"];
     let (code, stdout, stderr) = run(mpiexec, "3", binary, &options);
     assert_eq!(code, Some(0), "{stderr}");
@@ -259,7 +261,7 @@ fn lines_come_one_by_one(mpiexec: &Path, binary: &Path) {
     };
     assert_eq!((head.steps, head.ranks, head.rows.len()), (2, 3, 0));
     assert_eq!(head.extras, ["Messages/s"]);
-    // One pair: as many bytes per second as messages per second times their size.
+    // There is one pair, so the bytes per second are the messages per second times their size.
     for row in [small, large] {
         let bytes = row.median * 1e6;
         assert!(
@@ -269,7 +271,7 @@ fn lines_come_one_by_one(mpiexec: &Path, binary: &Path) {
     }
 }
 
-fn overlap_is_made_of_its_parts(mpiexec: &Path, binary: &Path) {
+fn overlap_follows_from_the_printed_times(mpiexec: &Path, binary: &Path) {
     let options = [
         "--json",
         "--seconds",
@@ -297,7 +299,7 @@ fn overlap_is_made_of_its_parts(mpiexec: &Path, binary: &Path) {
     assert!((row.median - expected).abs() < 1.0, "{row:?}: {expected}");
 }
 
-fn wrong_options_are_told(mpiexec: &Path, latency: &Path) {
+fn wrong_options_are_reported(mpiexec: &Path, latency: &Path) {
     let (code, _, stderr) = run(mpiexec, "2", latency, &["--size", "8"]);
     assert_eq!(code, Some(2));
     assert!(
@@ -315,7 +317,7 @@ fn wrong_options_are_told(mpiexec: &Path, latency: &Path) {
     );
 }
 
-fn the_table_has_the_columns_people_know(mpiexec: &Path, bandwidth: &Path) {
+fn the_table_has_the_columns_of_the_osu_benchmarks(mpiexec: &Path, bandwidth: &Path) {
     let options = ["-m", "1024:4096", "-i", "20", "-x", "5", "--one-at-a-time"];
     let (code, stdout, stderr) = run(mpiexec, "2", bandwidth, &options);
     assert_eq!(code, Some(0), "{stderr}");

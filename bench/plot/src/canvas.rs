@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An SVG document under construction, and the elements that are put on it.
+//! An SVG document under construction, and its elements.
 
 use std::fmt::{Display, Write as _};
 
@@ -7,9 +7,9 @@ use crate::style::{Rule, sheet};
 use crate::text::{FONT, escape, shortened};
 
 const TITLE_FONT: f64 = 16.0;
-/// From one line of text to the next.
+/// The distance from one line of text to the next, in pixels.
 pub(crate) const LINE: f64 = 18.0;
-/// Left and right of the heading.
+/// The margin to the left and to the right of the heading, in pixels.
 pub(crate) const MARGIN: f64 = 20.0;
 
 /// An SVG document under construction. Lengths are in pixels; y grows downwards.
@@ -19,7 +19,7 @@ pub struct Canvas {
     width: f64,
 }
 
-/// Which part of a text stands at its x coordinate.
+/// The part of a text that is at the text's x coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextAnchor {
     /// Its left end.
@@ -31,7 +31,7 @@ pub enum TextAnchor {
 }
 
 impl Canvas {
-    /// An empty canvas with a painted background. Screen readers read out `title`.
+    /// An empty canvas with a painted background. `title` is for screen readers.
     ///
     /// The classes `ink` (text) and `faint` (labels, notes) exist on every canvas; `rules` define the others.
     #[must_use]
@@ -48,7 +48,7 @@ impl Canvas {
         canvas
     }
 
-    /// The title in large letters and the notes below it; returns the y coordinate of the last line.
+    /// Draws the title in large letters and the notes below it; returns the y coordinate of the last line.
     pub fn heading<T: AsRef<str>>(&mut self, title: &str, notes: &[T]) -> f64 {
         let mut y = 28.0;
         let title = shortened(title, self.width - 2.0 * MARGIN, TITLE_FONT);
@@ -61,7 +61,7 @@ impl Canvas {
         y
     }
 
-    /// One line of text, shortened to what the canvas has room for.
+    /// Draws one line of text, shortened to the room on the canvas.
     pub fn text(&mut self, class: &str, at: (f64, f64), anchor: TextAnchor, text: &str) {
         let room = match anchor {
             TextAnchor::Start => self.width - at.0 - 4.0,
@@ -71,7 +71,7 @@ impl Canvas {
         self.draw(&SvgElement::text(class, at, anchor, &text));
     }
 
-    /// Puts an element on top of all earlier ones.
+    /// Draws an element on top of all earlier ones.
     pub fn draw(&mut self, element: &SvgElement) {
         element.write(&mut self.out);
         self.out.push('\n');
@@ -90,7 +90,7 @@ impl Canvas {
     }
 }
 
-/// One element: its name, its attributes and the elements in it.
+/// One SVG element: its name, its attributes and its content.
 #[derive(Clone, Debug)]
 pub struct SvgElement {
     name: &'static str,
@@ -99,7 +99,7 @@ pub struct SvgElement {
 }
 
 impl SvgElement {
-    /// An element of any name; no class if `class` is empty.
+    /// An element with any name; it has no class if `class` is empty.
     #[must_use]
     pub fn new(name: &'static str, class: &str) -> Self {
         let (attributes, content) = (String::new(), String::new());
@@ -114,7 +114,7 @@ impl SvgElement {
         }
     }
 
-    /// A rectangle from its upper left corner on.
+    /// A rectangle with its upper left corner at `(x, y)`.
     #[must_use]
     pub fn rect(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> Self {
         let element = Self::new("rect", class).length("x", x).length("y", y);
@@ -137,7 +137,7 @@ impl SvgElement {
         element.length("x2", to.0).length("y2", to.1)
     }
 
-    /// A `polyline` through points, or a `polygon` between them.
+    /// An element with points; `name` is `polyline` or `polygon`.
     #[must_use]
     pub fn points(name: &'static str, class: &str, points: &[(f64, f64)]) -> Self {
         let points = points
@@ -147,13 +147,13 @@ impl SvgElement {
         Self::new(name, class).set("points", points.join(" "))
     }
 
-    /// A curve, in the language of `path`'s attribute `d`.
+    /// A `path`, whose attribute `d` is `data`.
     #[must_use]
     pub fn path(class: &str, data: &str) -> Self {
         Self::new("path", class).set("d", data)
     }
 
-    /// One line of text, as long as it is.
+    /// One line of text, which is not shortened.
     #[must_use]
     pub fn text(class: &str, (x, y): (f64, f64), anchor: TextAnchor, text: &str) -> Self {
         let mut element = Self::new("text", class).length("x", x).length("y", y);
@@ -183,7 +183,7 @@ impl SvgElement {
         self
     }
 
-    /// Puts an element into this one.
+    /// Adds an element to the content of this one.
     #[must_use]
     pub fn child(mut self, inner: &Self) -> Self {
         inner.write(&mut self.content);
@@ -207,7 +207,7 @@ impl SvgElement {
     }
 }
 
-/// Hundredths of a pixel are exact enough.
+/// Rounds to hundredths of a pixel.
 fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
@@ -222,7 +222,7 @@ mod tests {
         let outer = SvgElement::new("g", "outer").child(&inner);
         let mut text = String::new();
         outer.write(&mut text);
-        let wanted = "<g class=\"outer\"><circle cx=\"0.33\" cy=\"2\" r=\"4\"><title>a&lt;b</title></circle></g>";
-        assert_eq!(text, wanted);
+        let expected = "<g class=\"outer\"><circle cx=\"0.33\" cy=\"2\" r=\"4\"><title>a&lt;b</title></circle></g>";
+        assert_eq!(text, expected);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts that both kinds of chart have: heading and legend, the horizontal axis, markers.
+//! The parts that both kinds of chart share: heading and legend, the horizontal axis, markers.
 
 use crate::canvas::{Canvas, LINE, MARGIN, SvgElement, TextAnchor};
 use crate::scale::AxisRange;
@@ -9,9 +9,11 @@ use crate::text::{FONT, shortened, text_width};
 /// The width of every chart.
 pub(crate) const WIDTH: f64 = 760.0;
 
-/// A canvas with heading and legend, and `below` pixels under them; also returns the y coordinate of the last line.
+/// A canvas with heading and legend, and `below` pixels under them; also returns the y coordinate of the legend's last
+/// line.
 ///
-/// The height of the legend depends on the widths of the names: it is laid out before the canvas has its size.
+/// The height of the legend depends on the widths of the names, so the legend is laid out once to get the height of the
+/// canvas, and then drawn.
 pub(crate) fn begin(title: &str, notes: &[String], names: &[String], below: f64) -> (Canvas, f64) {
     let mut draft = Canvas::new((WIDTH, 0.0), "", &[]);
     let top = heading(&mut draft, title, notes, names);
@@ -20,7 +22,7 @@ pub(crate) fn begin(title: &str, notes: &[String], names: &[String], below: f64)
     (canvas, top)
 }
 
-/// The heading and, below it, a legend with a marker for each series; returns the y coordinate of the last line.
+/// Draws the heading and, below it, a legend with a marker for each series; returns the y coordinate of the last line.
 fn heading(canvas: &mut Canvas, title: &str, notes: &[String], names: &[String]) -> f64 {
     let mut x = MARGIN;
     let mut y = canvas.heading(title, notes) + LINE + 6.0;
@@ -47,7 +49,8 @@ pub(crate) struct ChartArea {
 }
 
 impl ChartArea {
-    /// The horizontal axis: a grid line and a label for each tick, the frame's lower edge, the title below.
+    /// Draws the horizontal axis: a grid line and a label for each tick, the frame's lower edge, and the title below.
+    /// `across` gives the x coordinate of a value.
     pub(crate) fn x_axis(
         &self,
         canvas: &mut Canvas,
@@ -57,10 +60,10 @@ impl ChartArea {
     ) {
         for (value, label) in range.ticks() {
             let Some(x) = across(value) else { continue };
-            self.upright(canvas, "grid", x);
+            self.vertical(canvas, "grid", x);
             canvas.text("faint", (x, self.bottom + 18.0), TextAnchor::Middle, &label);
         }
-        self.level(canvas, "frame", self.bottom);
+        self.horizontal(canvas, "frame", self.bottom);
         let middle = f64::midpoint(self.left, self.right);
         let room = 2.0 * (WIDTH - 8.0 - middle).min(middle);
         let title = shortened(title, room, FONT);
@@ -72,18 +75,18 @@ impl ChartArea {
         );
     }
 
-    /// A line from top to bottom.
-    pub(crate) fn upright(&self, canvas: &mut Canvas, class: &str, x: f64) {
+    /// Draws a vertical line from top to bottom.
+    pub(crate) fn vertical(&self, canvas: &mut Canvas, class: &str, x: f64) {
         canvas.draw(&SvgElement::line(class, (x, self.top), (x, self.bottom)));
     }
 
-    /// A line from left to right.
-    pub(crate) fn level(&self, canvas: &mut Canvas, class: &str, y: f64) {
+    /// Draws a horizontal line from left to right.
+    pub(crate) fn horizontal(&self, canvas: &mut Canvas, class: &str, y: f64) {
         canvas.draw(&SvgElement::line(class, (self.left, y), (self.right, y)));
     }
 }
 
-/// The marker of a series: its colour and its shape.
+/// The marker of a series, with the colour and the shape of the series.
 pub(crate) fn marker(series: usize, (x, y): (f64, f64)) -> SvgElement {
     let class = format!("marker f{}", series % SERIES.len());
     let polygon = |corners: &[(f64, f64)]| {
@@ -98,7 +101,7 @@ pub(crate) fn marker(series: usize, (x, y): (f64, f64)) -> SvgElement {
     }
 }
 
-/// The class of lines in a series' colour, beside the class `class`.
+/// The classes of a line: `class`, and the class with the colour of the series.
 pub(crate) fn line_class(class: &str, series: usize) -> String {
     format!("{class} l{}", series % SERIES.len())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dots over named rows: a row for each name, a dot in it for each series.
+//! Dot charts: a row for each name, with a dot for each series.
 
 use crate::canvas::{Canvas, SvgElement, TextAnchor};
 use crate::chart::{ChartArea, WIDTH, begin, marker};
@@ -9,19 +9,19 @@ use crate::text::{FONT, shortened, text_width};
 /// A chart with a row for each name and a dot for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotPlot {
-    /// In large letters.
+    /// The title, in large letters.
     pub title: String,
     /// Lines below the title.
     pub notes: Vec<String>,
     /// The title of the axis.
     pub axis: String,
-    /// How values lie on the axis.
+    /// The scale of the axis.
     pub scale: Scale,
-    /// A value that gets a line from top to bottom.
+    /// A value at which a vertical line is drawn from top to bottom.
     pub mark: Option<f64>,
     /// The names of the series.
     pub series: Vec<String>,
-    /// From top to bottom.
+    /// The rows from top to bottom.
     pub rows: Vec<DotRow>,
 }
 
@@ -30,9 +30,9 @@ pub struct DotPlot {
 pub struct DotRow {
     /// Its label.
     pub name: String,
-    /// The value of each series.
+    /// The value of each series; `None`: the series has no dot in this row.
     pub values: Vec<Option<f64>>,
-    /// A limit for the values, drawn as a short stroke.
+    /// A limit for the values, drawn as a short vertical line.
     pub bar: Option<f64>,
 }
 
@@ -46,11 +46,11 @@ impl DotPlot {
         let height = ROW * self.rows.len() as f64;
         let (mut canvas, heading) = begin(&self.title, &self.notes, &self.series, height + 78.0);
         let names = self.rows.iter().map(|row| text_width(&row.name, FONT));
-        // Dots of a single series have their values beside them, which need room at the right.
-        let in_figures = self.series.len() == 1;
+        // The dots of a single series have their values next to them, which need room at the right.
+        let with_values = self.series.len() == 1;
         let area = ChartArea {
             left: 34.0 + names.fold(0.0, f64::max).min(NAMES_MAX),
-            right: WIDTH - if in_figures { 80.0 } else { 30.0 },
+            right: WIDTH - if with_values { 80.0 } else { 30.0 },
             top: heading + 22.0,
             bottom: heading + 22.0 + height,
         };
@@ -63,14 +63,14 @@ impl DotPlot {
         };
         area.x_axis(&mut canvas, &range, across, &self.axis);
         if let Some(x) = self.mark.and_then(across) {
-            area.upright(&mut canvas, "one", x);
+            area.vertical(&mut canvas, "one", x);
         }
         for (index, row) in self.rows.iter().enumerate() {
             let y = area.top + ROW * (index as f64 + 0.5);
             let name = shortened(&row.name, NAMES_MAX, FONT);
             canvas.text("ink", (area.left - 12.0, y + 4.0), TextAnchor::End, &name);
-            area.level(&mut canvas, "grid", y);
-            row.draw(&mut canvas, y, across, in_figures);
+            area.horizontal(&mut canvas, "grid", y);
+            row.draw(&mut canvas, y, across, with_values);
         }
         canvas.finish()
     }
@@ -82,7 +82,7 @@ impl DotRow {
         canvas: &mut Canvas,
         y: f64,
         across: impl Fn(f64) -> Option<f64>,
-        in_figures: bool,
+        with_values: bool,
     ) {
         if let Some(x) = self.bar.and_then(&across) {
             canvas.draw(&SvgElement::line("bar", (x, y - 8.0), (x, y + 8.0)));
@@ -93,7 +93,7 @@ impl DotRow {
                 continue;
             };
             canvas.draw(&marker(series, (x, y)));
-            if in_figures {
+            if with_values {
                 let at = (x + 10.0, y + 4.0);
                 canvas.text("ink", at, TextAnchor::Start, &three_digits(value));
             }
@@ -139,7 +139,7 @@ mod tests {
         look(
             &plot(&["rmpi", "mpich5", "intel"], rows).svg(),
             |document| {
-                // Two rows and the legend; one row lacks the third.
+                // Dots in two rows, and the legend; the third series has no dot in one row.
                 let count = |class: &str| of_class(document, class).len();
                 assert_eq!(
                     (count("f0"), count("f1"), count("f2"), count("bar")),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_series_says_its_values() {
+    fn a_single_series_has_its_values_as_text() {
         let one = DotPlot {
             scale: Scale::Linear,
             mark: None,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_and_no_values_do_no_harm() {
+    fn long_names_and_missing_values_can_be_drawn() {
         let name = "a row whose name is far longer than anybody would have the patience to read to its end";
         look(
             &plot(&["rmpi"], vec![row(name, &[None], None)]).svg(),

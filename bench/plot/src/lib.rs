@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Drawings as SVG: pure functions from figures to text.
 //!
-//! Two charts, [`LinePlot`] over a continuous axis and [`DotPlot`] over named rows, and the [`Canvas`] below them, on which
-//! other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a marker of its own shape and its name
-//! in the legend, so that no difference is shown by colour alone. Colours are defined once, each for a light and for a dark
-//! background; the background is painted, so that a viewer without `prefers-color-scheme` shows readable text too.
+//! There are two charts, [`LinePlot`] over a continuous axis and [`DotPlot`] over named rows, and the [`Canvas`] that
+//! they are drawn on, on which other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a
+//! marker shape and its name in the legend, so that series do not differ only in colour. Each colour is defined for a
+//! light and for a dark background. The background is painted, so that text is readable in viewers without
+//! `prefers-color-scheme` too.
 //!
 //! **Knows** SVG and how axes, ticks and text are laid out.
 //!
-//! **Never** reads or writes a file: callers write the text that they get.
+//! **Never** reads or writes a file: callers write the returned text.
 
 mod canvas;
 mod chart;
@@ -30,11 +31,11 @@ pub use text::text_width;
 /// One point of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// On the horizontal axis.
+    /// The value on the horizontal axis.
     pub x: f64,
-    /// On the vertical axis.
+    /// The value on the vertical axis.
     pub y: f64,
-    /// The lowest and the highest of the values that `y` stands for, if there were several.
+    /// The lowest and the highest of the values that `y` summarises, if there are several.
     pub spread: Option<(f64, f64)>,
 }
 
@@ -43,6 +44,7 @@ pub struct Point {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Its points, by ascending x. Values outside an axis's domain (not finite; zero on a logarithmic one) are left out.
+    /// Its points, by ascending x. Values outside an axis's domain (not finite; zero on a logarithmic axis) are left
+    /// out.
     pub points: Vec<Point>,
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines over a continuous axis, for instance time over message size.
+//! Line charts over a continuous axis, for instance time over message size.
 
 use crate::canvas::{Canvas, SvgElement, TextAnchor};
 use crate::chart::{ChartArea, WIDTH, begin, line_class, marker};
 use crate::scale::{AxisRange, Scale};
 use crate::{Point, Series};
 
-/// The title of an axis and how values lie on it.
+/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// With the unit.
+    /// Its title, with the unit.
     pub title: String,
-    /// How values lie on the axis.
+    /// Its scale.
     pub scale: Scale,
 }
 
 /// A chart with a line, or only points, for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinePlot {
-    /// In large letters.
+    /// The title, in large letters.
     pub title: String,
     /// Lines below the title.
     pub notes: Vec<String>,
@@ -28,9 +28,9 @@ pub struct LinePlot {
     pub y: Axis,
     /// Whether the points of a series are joined by a line.
     pub joined: bool,
-    /// A value that gets a line from left to right.
+    /// A value at which a horizontal line is drawn from left to right.
     pub mark: Option<f64>,
-    /// In the order of the legend.
+    /// The series, in the order of the legend.
     pub series: Vec<Series>,
 }
 
@@ -82,15 +82,15 @@ impl LinePlot {
         let frame = area.frame;
         for (value, label) in area.y.ticks() {
             let Some(y) = area.up(value) else { continue };
-            frame.level(canvas, "grid", y);
+            frame.horizontal(canvas, "grid", y);
             canvas.text("faint", (LEFT - 8.0, y + 4.0), TextAnchor::End, &label);
         }
         let across = |value: f64| area.across(value);
         frame.x_axis(canvas, &area.x, across, &self.x.title);
         if let Some(y) = self.mark.and_then(|mark| area.up(mark)) {
-            frame.level(canvas, "one", y);
+            frame.horizontal(canvas, "one", y);
         }
-        frame.upright(canvas, "frame", LEFT);
+        frame.vertical(canvas, "frame", LEFT);
         let at = (20.0, frame.top - 14.0);
         canvas.text("ink", at, TextAnchor::Start, &self.y.title);
     }
@@ -98,7 +98,7 @@ impl LinePlot {
 
 impl LineArea {
     fn across(&self, value: f64) -> Option<f64> {
-        // A little room at both sides, so that markers do not lie on the frame.
+        // There is some room at both sides, so that markers do not overlap the frame.
         let (left, right) = (LEFT + 10.0, RIGHT - 10.0);
         let place = self.x.place(value)?;
         Some(left + place * (right - left))
@@ -109,7 +109,7 @@ impl LineArea {
         Some(self.frame.bottom - place * HEIGHT)
     }
 
-    /// One series: its line, a stroke for the spread of each point, the markers on top.
+    /// Draws one series: its line, a vertical line for the spread of each point, and the markers on top.
     fn draw(&self, canvas: &mut Canvas, series: usize, points: &[Point], joined: bool) {
         let place = |point: &Point| Some((self.across(point.x)?, self.up(point.y)?));
         let places: Vec<(f64, f64)> = points.iter().filter_map(place).collect();
@@ -187,7 +187,7 @@ mod tests {
         let other = series("mpich5 (best) <&>", &[(8.0, 0.9), (65536.0, 7.0)]);
         look(&plot(vec![series("rmpi", RMPI), other]).svg(), |document| {
             assert_eq!(of_class(document, "curve").len(), 2);
-            // Five and two, and one of each in the legend.
+            // Five and two markers, and one more of each series in the legend.
             assert_eq!(of_class(document, "f0").len(), 6);
             assert_eq!(of_class(document, "f1").len(), 3);
             assert_eq!(of_class(document, "spread").len(), 7);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn points_may_stand_alone_around_a_mark() {
+    fn points_can_be_drawn_without_lines_around_a_mark() {
         let alone = LinePlot {
             joined: false,
             mark: Some(1.0),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn many_long_names_take_several_rows_and_stay_apart() {
+    fn many_long_names_take_several_rows_without_overlap() {
         let name = |index: usize| format!("an MPI with a rather long name {index} (best)");
         let many = (0..10).map(|index| series(&name(index), RMPI)).collect();
         look(&plot(many).svg(), |document| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn both_surroundings_have_their_colours() {
+    fn light_and_dark_backgrounds_have_their_colours() {
         let text = plot(vec![series("rmpi", RMPI)]).svg();
         assert!(text.contains("prefers-color-scheme: dark") && text.contains("class=\"paper\""));
         assert!(

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Axes: from values to places, ticks, and numbers as text.
+//! Axes: the positions of values, ticks, and numbers as text.
 
-/// How values lie on an axis.
+/// How values are distributed over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero in equal steps.
+    /// Linear, from zero.
     Linear,
-    /// By powers of ten.
+    /// Logarithmic, with ticks at powers of ten.
     Log,
-    /// By powers of two, for numbers of bytes; zero has a place of its own, left of all others.
+    /// Logarithmic for numbers of bytes, with ticks at powers of two. Zero has its own position before all other
+    /// values.
     Bytes,
 }
 
@@ -22,7 +23,7 @@ pub(crate) struct AxisRange {
     least: f64,
 }
 
-/// The most ticks of an axis of bytes.
+/// The most ticks of an axis of bytes, without that of zero.
 const TICKS: usize = 12;
 
 impl AxisRange {
@@ -49,7 +50,8 @@ impl AxisRange {
         }
     }
 
-    /// Where a value lies, 0 at the beginning and 1 at the end; `None` outside the scale's domain.
+    /// The position of a value, from 0 at the beginning of the axis to 1 at its end; `None` if the value is outside the
+    /// scale's domain.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         if !can_show(self.scale, value) {
             return None;
@@ -58,7 +60,7 @@ impl AxisRange {
         Some((self.steps(value) - low) / (high - low))
     }
 
-    /// The value in steps of the axis.
+    /// The value as a number that positions on the axis are proportional to.
     fn steps(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -86,7 +88,7 @@ impl AxisRange {
             .collect()
     }
 
-    /// Powers of ten; also 2 and 5 times them where there are few.
+    /// Powers of ten; if there are few, also their multiples by 2 and 5.
     fn log_ticks(&self) -> Vec<(f64, String)> {
         let (first, last) = (decade(self.low), decade(self.high));
         let factors: &[f64] = if last - first <= 2 {
@@ -102,7 +104,7 @@ impl AxisRange {
             .collect()
     }
 
-    /// Every power of two, or every second, third and so on, so that there are not too many.
+    /// Every power of two, or every second, third and so on, so that there are at most [`TICKS`].
     fn byte_ticks(&self) -> Vec<(f64, String)> {
         let zero = (self.low == 0.0).then(|| (0.0, "0".to_owned()));
         let powers: Vec<f64> = (0..=40)
@@ -110,7 +112,7 @@ impl AxisRange {
             .filter(|value| *value >= self.least * 0.999 && *value <= self.high * 1.001)
             .collect();
         let each = powers.len().div_ceil(TICKS).max(1) as f64;
-        // 1K, 4K, 16K rather than 2K, 8K, 32K.
+        // Multiples of `each` as exponents give 1K, 4K, 16K instead of 2K, 8K, 32K.
         let shown = powers
             .into_iter()
             .filter(|value| value.log2() % each == 0.0)
@@ -123,7 +125,8 @@ fn can_show(scale: Scale, value: f64) -> bool {
     value.is_finite() && (value > 0.0 || (value == 0.0 && scale != Scale::Log))
 }
 
-/// From a nice number not above the lowest to one not below the highest, at least a factor of two apart.
+/// The range of a logarithmic axis. Both ends are 1, 2 or 5 times a power of ten, at least a factor of two apart, and
+/// the range includes `low` and `high`.
 fn log_range(low: f64, high: f64) -> (f64, f64) {
     let high = if high > 0.0 { high } else { 1.0 };
     let below = [5.0, 2.0, 1.0].map(|factor| factor * 10f64.powi(decade(low)));
@@ -132,7 +135,7 @@ fn log_range(low: f64, high: f64) -> (f64, f64) {
     (below, nice_above(high).max(2.0 * below))
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below.
+/// The smallest number that is 1, 2 or 5 times a power of ten and not below `value`.
 fn nice_above(value: f64) -> f64 {
     nice(value, 0.9999)
 }
@@ -146,14 +149,14 @@ fn nice(value: f64, tolerance: f64) -> f64 {
     fits.unwrap_or(10.0) * power
 }
 
-/// The power of ten at or below.
+/// The exponent of the largest power of ten that is not above `value`.
 #[allow(clippy::cast_possible_truncation)]
 fn decade(value: f64) -> i32 {
     // Powers of ten of doubles lie between -324 and 308.
     (value.log10() + 1e-9).floor() as i32
 }
 
-/// A number without an exponent and without zeros at the end.
+/// A number as text without an exponent and without trailing zeros.
 fn plain(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
@@ -167,7 +170,7 @@ fn plain(value: f64) -> String {
     text
 }
 
-/// A number of bytes as options take it: 64K, 4M and so on.
+/// A number of bytes as options are written: 64K, 4M and so on.
 #[must_use]
 pub fn bytes(value: f64) -> String {
     let units = [
@@ -180,7 +183,7 @@ pub fn bytes(value: f64) -> String {
     format!("{}{letter}", plain(value / unit))
 }
 
-/// Three significant digits, whole numbers from 1000 on.
+/// A number as text with three significant digits, but at most three decimals; an integer from 100 on.
 #[must_use]
 pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_begins_and_ends_at_numbers_that_people_read() {
+    fn an_axis_begins_and_ends_at_round_numbers() {
         assert_eq!(
             labels(Scale::Linear, &[3.0, 17.2]),
             ["0", "5", "10", "15", "20"]
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_written_as_in_options_and_zero_stands_apart() {
+    fn bytes_are_written_as_in_options_and_zero_is_separate() {
         let sizes = [0.0, 8.0, 1024.0, 65536.0];
         let ticks = labels(Scale::Bytes, &sizes);
         assert_eq!(ticks[..3], ["0", "16", "64"]);
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_axis_cannot_show_has_no_place() {
+    fn values_outside_the_domain_have_no_position() {
         let span = AxisRange::of(Scale::Log, [1.0, 10.0].into_iter());
         assert_eq!(
             (span.place(0.0), span.place(f64::NAN), span.place(-1.0)),

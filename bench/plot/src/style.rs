@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Colours and the style sheet: each colour once for a light and once for a dark background.
+//! Colours and the style sheet. Each colour is defined for a light and for a dark background.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ pub struct Colour {
 }
 
 impl Colour {
-    /// A colour for either background.
+    /// A colour from its values on a light and on a dark background, as `#rrggbb`.
     #[must_use]
     pub const fn new(light: &'static str, dark: &'static str) -> Self {
         Self { light, dark }
     }
 
-    /// The light background's colour on both.
+    /// The colour of the light background for both backgrounds.
     #[must_use]
     pub const fn fixed(self) -> Self {
         Self::new(self.light, self.light)
@@ -26,13 +26,13 @@ impl Colour {
 
 /// The background.
 pub const PAPER: Colour = Colour::new("#ffffff", "#0d1117");
-/// Text that is read first.
+/// Titles and names.
 pub const INK: Colour = Colour::new("#1b1f24", "#e6edf3");
 /// Labels and notes.
 pub const FAINT: Colour = Colour::new("#57606a", "#9da7b1");
 /// Grid lines, empty cells, the unfilled part of a bar.
 pub const GRID: Colour = Colour::new("#d8dee4", "#2b323b");
-/// The colours of series, in their order. They differ in brightness too.
+/// The colours of the series, in the order of the series. They differ in brightness too.
 pub const SERIES: [Colour; 8] = [
     Colour::new("#0b62a4", "#5db2f0"),
     Colour::new("#c4470c", "#f2894e"),
@@ -54,17 +54,17 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Fills what `selector` names.
+    /// A rule that fills the elements of `selector`.
     pub fn fill(selector: impl Into<String>, colour: Colour) -> Self {
         Self::new(selector.into(), "fill", colour)
     }
 
-    /// Colours the outline of what `selector` names.
+    /// A rule that colours the lines or outlines of the elements of `selector`.
     pub fn stroke(selector: impl Into<String>, colour: Colour) -> Self {
         Self::new(selector.into(), "stroke", colour)
     }
 
-    /// Adds declarations that do not depend on the background, such as `stroke-width:2`.
+    /// Sets further declarations, which do not depend on the background, such as `stroke-width:2`.
     #[must_use]
     pub const fn with(mut self, more: &'static str) -> Self {
         self.more = more;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_colour_stands_out_from_its_paper() {
+    fn every_colour_has_contrast_to_its_background() {
         for colour in SERIES.into_iter().chain([INK, FAINT]) {
             assert!(contrast(colour.light, PAPER.light) >= 4.5, "{colour:?}");
             assert!(contrast(colour.dark, PAPER.dark) >= 4.5, "{colour:?}");

@@ -3,7 +3,7 @@
 
 use roxmltree::{Document, Node};
 
-/// Parses a drawing and passes it to `check`. Panics if a text is cut off or lies on another.
+/// Parses a drawing and passes it to `check`. Panics if a text is cut off or two texts overlap.
 pub fn look(svg: &str, check: impl FnOnce(&Document<'_>)) {
     let document = Document::parse(svg).expect("a drawing is well-formed");
     assert_eq!(document.root_element().tag_name().name(), "svg");
@@ -27,19 +27,19 @@ pub fn look(svg: &str, check: impl FnOnce(&Document<'_>)) {
     check(&document);
 }
 
-/// All elements of text.
+/// All text elements.
 pub fn texts<'a>(document: &'a Document<'a>) -> impl Iterator<Item = Node<'a, 'a>> {
     document
         .descendants()
         .filter(|node| node.has_tag_name("text"))
 }
 
-/// Whether one of the texts is `wanted`.
+/// Whether one of the text elements is exactly `wanted`.
 pub fn has_text(document: &Document<'_>, wanted: &str) -> bool {
     texts(document).any(|node| node.text() == Some(wanted))
 }
 
-/// All elements of a class.
+/// All elements that have a class.
 pub fn of_class<'a>(document: &'a Document<'a>, class: &str) -> Vec<Node<'a, 'a>> {
     let has = |node: &Node<'_, '_>| {
         let classes = node.attribute("class").unwrap_or_default();
@@ -48,13 +48,13 @@ pub fn of_class<'a>(document: &'a Document<'a>, class: &str) -> Vec<Node<'a, 'a>
     document.descendants().filter(has).collect()
 }
 
-/// The number in an attribute.
+/// The value of an attribute that is a number.
 pub fn number(node: &Node<'_, '_>, name: &str) -> f64 {
     let value = node.attribute(name).expect("the attribute is there");
     value.parse().expect("the attribute is a number")
 }
 
-/// Left, top, right, bottom, estimated for a sans-serif face of the size.
+/// Left, top, right and bottom of a text, estimated for a sans-serif face, and the text.
 fn text_box<'a>(node: &Node<'a, 'a>) -> (f64, f64, f64, f64, &'a str) {
     let text = node.text().unwrap_or_default();
     let size: f64 = node

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text in a drawing: its width, what fits, and the characters that XML reserves.
+//! Text in a drawing: its estimated width, shortening, and escapes for XML.
 
-/// The size of all text but the title.
+/// The font size (pixels) of all text except the title.
 pub(crate) const FONT: f64 = 12.0;
 
-/// Estimated width of a text of this font size in a sans-serif face. Wide faces (DejaVu Sans) exceed it by up to a
-/// tenth.
+/// The estimated width (pixels) of a text of this font size in a sans-serif face. Wide faces such as DejaVu Sans exceed
+/// it by up to 10 %.
 #[must_use]
 pub fn text_width(text: &str, size: f64) -> f64 {
     let narrow = |c: char| "iljtfrI.,:;|!'()[] 1".contains(c);
@@ -19,7 +19,7 @@ pub fn text_width(text: &str, size: f64) -> f64 {
     parts.sum::<f64>() * size
 }
 
-/// The text, or as much of it as fits into `room`, with an ellipsis.
+/// The text, or its beginning with an ellipsis if it is wider than `room`.
 pub(crate) fn shortened(text: &str, room: f64, size: f64) -> String {
     if text_width(text, size) <= room {
         return text.to_owned();
@@ -31,7 +31,7 @@ pub(crate) fn shortened(text: &str, room: f64, size: f64) -> String {
     format!("{}…", short.trim_end())
 }
 
-/// Replaces the characters that XML reserves, and the control characters, which it forbids.
+/// Escapes the characters that XML reserves, and replaces control characters, which XML forbids, by blanks.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_library_calls_itself_breaks_the_file() {
+    fn reserved_and_control_characters_are_escaped() {
         assert_eq!(escape("a<b>&\"c\"\u{1b}"), "a&lt;b&gt;&amp;&quot;c&quot; ");
     }
 }

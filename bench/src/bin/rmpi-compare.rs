@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-compare`: rmpi, other MPIs and the machine's limits in alternating rounds of one run.
+//! `rmpi-compare`: compares rmpi with other MPIs and with the machine's limits, in alternating rounds of one run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -127,10 +127,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn main() -> ExitCode {
-    if limits::serve_if_asked() {
+    if limits::serve_if_requested() {
         return ExitCode::SUCCESS;
     }
-    if let Some(error) = run::guard_if_asked() {
+    if let Some(error) = run::guard_if_requested() {
         eprintln!("{error}");
         return ExitCode::from(127);
     }
@@ -216,7 +216,8 @@ fn compare_all(cli: &CompareOptions) -> Result<ExitCode, Error> {
     }
 }
 
-/// Where the binaries of this run lie. Other hosts must see them: folders for temporary files are each host's own.
+/// The folder for the binaries of this run. Other hosts must be able to read it, so with hosts it is not in a folder
+/// for temporary files, which each host has its own of.
 fn work_folder(for_hosts: bool) -> Result<PathBuf, Error> {
     let folder = match for_hosts {
         true => std::env::current_dir()
@@ -226,7 +227,7 @@ fn work_folder(for_hosts: bool) -> Result<PathBuf, Error> {
     Ok(folder.join(format!("rmpi-compare.{}", std::process::id())))
 }
 
-/// The binaries of this run are of no use to anybody else.
+/// Removes the binaries of this run.
 fn remove_binaries(work: &Path) {
     if let Err(error) = std::fs::remove_dir_all(work) {
         eprintln!("rmpi-compare: cannot remove {}: {error}", work.display());
@@ -246,14 +247,14 @@ fn named_files(cli: &CompareOptions) -> Vec<(&'static str, &Path)> {
         .collect()
 }
 
-/// Prints and writes what was measured, also where it is not whole.
+/// Prints and writes the results, also if the measurement was interrupted, and returns the exit code.
 fn show(
     cli: &CompareOptions,
     plan: &ComparePlan,
     comparison: &Comparison,
 ) -> Result<ExitCode, Error> {
     let text = comparison.markdown(&plan.contenders);
-    tell(cli, &text, comparison, || picture(comparison, plan.own))?;
+    output(cli, &text, comparison, || picture(comparison, plan.own))?;
     if interrupt::seen() && !comparison.complete {
         eprintln!(
             "rmpi-compare: interrupted: not whole, {} of {} rounds were finished",
@@ -268,8 +269,8 @@ fn show(
     })
 }
 
-/// Prints a report and writes the files that options name.
-fn tell(
+/// Prints a report, and writes it to the files that options name.
+fn output(
     cli: &CompareOptions,
     text: &str,
     figures: &impl Serialize,
@@ -295,7 +296,7 @@ fn request(cli: &CompareOptions, work: &Path) -> CompareRequest {
         CompareSettings::Best => vec![Tuning::Best],
     };
     CompareRequest {
-        rmpi: cli.rmpi.clone().unwrap_or_else(usual_prefix),
+        rmpi: cli.rmpi.clone().unwrap_or_else(default_prefix),
         against: cli.against.clone(),
         peers: cli.peers.clone(),
         levels,
@@ -307,8 +308,8 @@ fn request(cli: &CompareOptions, work: &Path) -> CompareRequest {
     }
 }
 
-/// The installation that this program is in, else where `cargo xtask install` puts one.
-fn usual_prefix() -> PathBuf {
+/// The installation that this program belongs to, otherwise the default folder of `cargo xtask install`.
+fn default_prefix() -> PathBuf {
     programs::installation()
         .filter(|prefix| prefix.join("bin/rmpiexec").is_file())
         .unwrap_or_else(|| PathBuf::from("target/rmpi"))
@@ -324,14 +325,14 @@ fn take_lock() -> Result<lock::Lock, Error> {
 
 fn measure(plan: &ComparePlan) -> Result<Comparison, Error> {
     let _lock = take_lock()?;
-    // Not before the lock: a process that waits for the lock ends on a signal like any other.
+    // Signals are handled only from here on: while this process waits for the lock, a signal ends it.
     interrupt::watch()?;
     let machine = machine::describe();
     let progress = Progress::new(rounds::steps(plan));
-    progress.tell("building");
+    progress.show("building");
     rounds::build(plan)?;
     let measured = rounds::measure(plan, |step| {
-        progress.tell(step);
+        progress.show(step);
         progress.step();
     });
     drop(progress);
@@ -339,7 +340,7 @@ fn measure(plan: &ComparePlan) -> Result<Comparison, Error> {
 }
 
 fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<ExitCode, Error> {
-    let (request, asked) = (
+    let (request, grid_request) = (
         request(cli, work),
         GridRequest {
             extent,
@@ -348,10 +349,10 @@ fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<Exi
             rounds: cli.rounds.map(usize::from),
         },
     );
-    let plan = grid::prepare(&request, &asked)?;
+    let plan = grid::prepare(&request, &grid_request)?;
     let mut store = GridStore::open(
         cli.resume.as_deref(),
-        &grid::header(&request, &asked, &plan),
+        &grid::header(&request, &grid_request, &plan),
     )?;
     run::adopt_orphans();
     let machine = machine::describe();
@@ -363,7 +364,7 @@ fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<Exi
     }
     measured?;
     let report = grid::report::conclude(&plan, &store, machine);
-    tell(cli, &report.markdown(), &report, || {
+    output(cli, &report.markdown(), &report, || {
         grid::picture::picture(&report)
     })?;
     if interrupt::seen() {
@@ -385,8 +386,8 @@ fn measure_grid(cli: &CompareOptions, extent: Extent, work: &Path) -> Result<Exi
 fn grid_rounds(plan: &grid::plan::GridPlan, store: &mut GridStore) -> Result<(), Error> {
     let _lock = take_lock()?;
     interrupt::watch()?;
-    let mut progress = Told(Progress::new(0));
-    progress.0.tell("building");
+    let mut progress = GridProgress(Progress::new(0));
+    progress.0.show("building");
     grid::rounds::build(plan)?;
     progress
         .0
@@ -394,16 +395,16 @@ fn grid_rounds(plan: &grid::plan::GridPlan, store: &mut GridStore) -> Result<(),
     grid::rounds::measure(plan, store, &mut progress)
 }
 
-/// The line at the bottom of the terminal as the grid needs it.
-struct Told(Progress);
+/// The progress bar as a [`grid::rounds::Listener`].
+struct GridProgress(Progress);
 
-impl grid::rounds::Listener for Told {
+impl grid::rounds::Listener for GridProgress {
     fn expect(&mut self, starts: usize) {
         self.0.expect(starts);
     }
 
-    fn tell(&mut self, what: &str) {
-        self.0.tell(what);
+    fn next(&mut self, what: &str) {
+        self.0.show(what);
         self.0.step();
     }
 }

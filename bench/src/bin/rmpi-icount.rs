@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-icount`: instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of other calls for small messages, of polls in
-//! vain, and of the `QMP_start` of a halo, held against their budgets.
+//! `rmpi-icount`: counts the instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` for some message sizes, of other
+//! calls for small messages, of polls that find nothing, and of the `QMP_start` of a halo, and compares them with their
+//! budgets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,7 +79,7 @@ struct BudgetRow {
     key: String,
     count: f64,
     budget: Option<(BudgetSubject, f64)>,
-    /// What is aimed at, where the budget only says that nothing gets worse.
+    /// The number of instructions that is aimed at, if the budget only keeps the count from growing.
     aim: Option<f64>,
 }
 
@@ -126,7 +127,7 @@ fn count(cli: &IcountOptions, mpi: &Installation, work: &Path) -> Result<Vec<Bud
     if matches!(cli.only, None | Some(BudgetSubject::Polls)) {
         rows.extend(polls(cli, mpi, work, limit)?);
     }
-    // No other MPI has it.
+    // No other MPI has `QMP_start`.
     if matches!(cli.only, None | Some(BudgetSubject::Start)) && mpi.kind == Kind::Rmpi {
         rows.push(BudgetRow {
             name: "QMP_start".to_owned(),
@@ -163,16 +164,17 @@ fn messages(
     ])
 }
 
-/// The three calls with a status: bytes, words for the program behind them, and what is allowed and aimed at together.
+/// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` with a status: the message size, further arguments of the program, and the
+/// budget and the aim of the three together.
 struct Trio {
     what: BudgetSubject,
     bytes: u32,
-    words: &'static [&'static str],
+    arguments: &'static [&'static str],
     budget: f64,
     aim: Option<f64>,
 }
 
-/// All sizes at both levels of threads, and 8 bytes in other communicators.
+/// All message sizes without threads and at `MPI_THREAD_MULTIPLE`, and 8 bytes in other communicators.
 fn trios() -> impl Iterator<Item = Trio> {
     let one = SIZES
         .into_iter()
@@ -180,7 +182,7 @@ fn trios() -> impl Iterator<Item = Trio> {
         .map(|(bytes, budget)| Trio {
             what: BudgetSubject::Sizes,
             bytes,
-            words: &[],
+            arguments: &[],
             budget,
             aim: Some(size_aim(bytes)),
         });
@@ -190,14 +192,14 @@ fn trios() -> impl Iterator<Item = Trio> {
         .map(|(bytes, budget)| Trio {
             what: BudgetSubject::Multiple,
             bytes,
-            words: &["multiple"],
+            arguments: &["multiple"],
             budget,
             aim: Some(size_aim(bytes) + MULTIPLE_MORE),
         });
-    let comms = COMM_BUDGETS.into_iter().map(|(words, budget)| Trio {
+    let comms = COMM_BUDGETS.into_iter().map(|(arguments, budget)| Trio {
         what: BudgetSubject::Comms,
         bytes: 8,
-        words,
+        arguments,
         budget,
         aim: None,
     });
@@ -215,7 +217,7 @@ impl Trio {
         let bytes = self.bytes.to_string();
         let arguments: Vec<&str> = [bytes.as_str()]
             .into_iter()
-            .chain(self.words.iter().copied())
+            .chain(self.arguments.iter().copied())
             .collect();
         let counts = icount::count(mpi, level(cli), work, limit, &arguments)?;
         Ok([
@@ -237,10 +239,11 @@ impl Trio {
             call.trim_start_matches("MPI_").to_lowercase(),
             self.bytes
         );
-        let with_words = |first: &str, between| [&[first], self.words].concat().join(between);
+        let with_arguments =
+            |first: &str, between| [&[first], self.arguments].concat().join(between);
         row(
-            &with_words(&name, ", "),
-            &with_words(&key, "_"),
+            &with_arguments(&name, ", "),
+            &with_arguments(&key, "_"),
             count,
             None,
         )
@@ -312,12 +315,12 @@ fn clean(work: &Path) {
 }
 
 fn report(cli: &IcountOptions, rows: &[BudgetRow]) -> ExitCode {
-    let keeps = |row: &BudgetRow| {
-        let asked = |what| cli.only.is_none_or(|only| only == what);
+    let within_budget = |row: &BudgetRow| {
+        let is_selected = |what| cli.only.is_none_or(|only| only == what);
         row.budget
-            .is_none_or(|(what, most)| !asked(what) || row.count <= most)
+            .is_none_or(|(what, most)| !is_selected(what) || row.count <= most)
     };
-    let within = rows.iter().all(keeps);
+    let within = rows.iter().all(within_budget);
     if cli.json {
         let values = rows
             .iter()

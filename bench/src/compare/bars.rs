@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types of the comparison's tables: runs, rows and bars; `rows` has the tables.
+//! The types of the comparison's tables: runs, rows and bars. The tables are in `rows`, `between` and `frames`.
 //!
-//! A run is one start of a program; its report gives one or more rows. A row has a limit of the machine, where one is
-//! known, and bars: all of them must hold, and each holds if one of its alternatives does.
+//! A run is one start of a program; its report gives one or more rows. A row may have a limit, usually a figure of the
+//! machine, and bars. All bars of a row must hold; a bar holds if one of its alternatives holds.
 
 use crate::limits::Figure;
 use crate::peers::Case;
@@ -11,29 +11,30 @@ use crate::unit::FigureUnit;
 /// Where the ranks of a run are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Two ranks on two CPUs, whose distance matters.
+    /// Two ranks on two CPUs; rounds in which both CPUs are on one physical core are reported separately.
     Pair,
-    /// Two ranks on two CPUs, at any distance.
+    /// Two ranks on two CPUs, wherever these are.
     Apart,
-    /// Launcher and two ranks are confined to one CPU from outside.
+    /// Two ranks on one CPU: `taskset` confines the launcher, and the ranks inherit the mask.
     MaskAround,
-    /// Each rank confines itself to one CPU; the launcher does not see it.
+    /// Two ranks on one CPU: the launcher starts `taskset`, which confines each rank; the launcher does not see the
+    /// mask.
     MaskBehind,
     /// More ranks than CPUs.
     Crowd,
-    /// One of two ranks runs under callgrind.
+    /// Two ranks, one of them under callgrind.
     Counted,
-    /// A rank on each of two hosts.
+    /// One rank on each of two hosts.
     Hosts,
-    /// The same, and rmpi sends RoCE in datagrams of UDP.
+    /// One rank on each of two hosts; rmpi sends RoCE in UDP datagrams.
     HostsOverUdp,
-    /// As many ranks on each host as were asked for.
+    /// Ranks on all hosts, with the number of ranks that was requested for each host.
     AllHosts,
-    /// Two ranks of rmpi here that send frames of DPDK over a link of shared memory.
+    /// Two ranks of rmpi on this host that send DPDK frames over shared memory (memif).
     OverMemif,
-    /// The same over the two devices of `RMPI_DPDK`.
+    /// Two ranks of rmpi on this host that send DPDK frames over the two devices of `RMPI_DPDK`.
     OverDevices,
-    /// Two ranks of rmpi here that send RoCE in datagrams of UDP.
+    /// Two ranks of rmpi on this host that send RoCE in UDP datagrams.
     OverUdp,
 }
 
@@ -55,9 +56,9 @@ impl Placement {
         }
     }
 
-    /// Whether no peer can do the same.
+    /// Whether only rmpi can run it.
     #[must_use]
-    pub const fn is_for_rmpi_alone(self) -> bool {
+    pub const fn is_rmpi_only(self) -> bool {
         matches!(self, Self::OverMemif | Self::OverDevices | Self::OverUdp)
     }
 
@@ -75,40 +76,40 @@ pub struct ProgramRun {
     pub id: &'static str,
     /// The program, in `bench/NAME.c`.
     pub program: &'static str,
-    /// Its options, beside `--json`.
+    /// Its options, besides `--json`.
     pub options: &'static [&'static str],
-    /// How many ranks; on all hosts as many as these have.
+    /// The number of ranks, except with [`Placement::AllHosts`], where the hosts' numbers of ranks count.
     pub ranks: usize,
     /// Where they are placed.
     pub placement: Placement,
-    /// How often it is started per round; the median counts.
+    /// How often it is started per round; the median of these starts counts.
     pub repeats: usize,
 }
 
-/// How a row's figure comes from a run.
+/// How a row's figure is taken from a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureSource {
-    /// The report's median of a size.
+    /// The median of this size in the report.
     Size(usize),
     /// The whole run from start to finish, in ms.
     Wall,
 }
 
-/// The limit that a row is compared with.
+/// What a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOf {
-    /// A figure of that name.
+    /// The machine's figure of this name.
     Figure(&'static str),
-    /// The highest of some figures, all of them rates.
+    /// The highest of these figures of the machine, all of them bandwidths.
     BestOf(&'static [&'static str]),
-    /// The time that so many messages take at the bandwidth of that figure.
+    /// The time in µs that this number of messages takes at the bandwidth of this figure.
     TimeOf(&'static str, usize),
-    /// What rmpi itself takes in the row of that name.
+    /// rmpi's own figure in the row of this name.
     Own(&'static str),
 }
 
 impl LimitOf {
-    /// The names of the figures; none: the limit is none of the machine's.
+    /// The names of the machine's figures that the limit is taken from; empty for a row of rmpi.
     #[must_use]
     pub const fn figures(&self) -> &[&'static str] {
         match self {
@@ -118,28 +119,28 @@ impl LimitOf {
         }
     }
 
-    /// The limit in the unit of the row, from what was measured; `None`: its figure was not.
+    /// The limit in the unit of the row, from the measured figures; `None` if none of its figures was measured.
     #[must_use]
     pub fn value(&self, measured: &[Figure]) -> Option<f64> {
-        let wanted = |figure: &&Figure| self.figures().contains(&figure.id.as_str());
-        let figures = measured.iter().filter(wanted);
+        let is_named = |figure: &&Figure| self.figures().contains(&figure.id.as_str());
+        let figures = measured.iter().filter(is_named);
         let best = figures.max_by(|one, other| one.median.total_cmp(&other.median))?;
         Some(match self {
-            // Bytes per (megabyte per second) are microseconds.
+            // Bytes divided by megabytes per second give microseconds.
             Self::TimeOf(_, messages) => (best.size * messages) as f64 / best.median,
             _ => best.median,
         })
     }
 }
 
-/// One condition.
+/// One condition on a row's figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
-    /// The ratio to the limit: at most so much for times, at least so much for rates.
+    /// The ratio to the limit: at most this factor for times, at least this factor for rates.
     Limit(f64),
-    /// At most so much above the limit, in the unit of the row.
+    /// At most this much above the limit, in the unit of the row.
     Above(f64),
-    /// So many times better than the best peer; 1 means better at all.
+    /// At least this many times better than the best peer; 1 requires better than equal.
     Peer(f64),
     /// At least as good as the best peer.
     Level,
@@ -152,19 +153,20 @@ pub enum Bar {
 pub struct CompareRow {
     /// Its name in `--rows`.
     pub id: &'static str,
-    /// Rows that are chosen together.
+    /// The group of rows that it is chosen with.
     pub group: &'static str,
-    /// What it is, in words.
+    /// Its name in reports.
     pub title: &'static str,
-    /// The run that it comes from.
+    /// The id of the run that it comes from.
     pub run: &'static str,
-    /// How.
+    /// How its figure is taken from the run.
     pub source: FigureSource,
     /// Its unit.
     pub unit: FigureUnit,
-    /// Its limit.
+    /// Its limit, if it has one.
     pub limit: Option<LimitOf>,
-    /// Its bars: all must hold, each by one alternative. None: shown only.
+    /// Its bars, each a list of alternatives. All bars must hold, each by at least one alternative. Empty: the row is
+    /// only shown.
     pub bars: &'static [&'static [Bar]],
 }
 
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_read_well() {
+    fn bars_have_short_texts() {
         assert_eq!(Bar::Limit(1.25).words(FigureUnit::Us), "≤ 1.25 × limit");
         assert_eq!(
             Bar::Limit(0.95).words(FigureUnit::MegabytesPerSecond),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of the tables that is measured between hosts: messages between a rank on each of the first two, held against TCP without
-//! MPI, and collectives of all ranks on all hosts.
+//! The runs and rows between hosts: messages between one rank on each of the first two hosts, compared with TCP or UDP
+//! without MPI, and collectives of all ranks on all hosts.
 
 use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
 use crate::hosts::BenchHosts;
 use crate::unit::FigureUnit;
 
-/// The rows that need hosts.
+/// The group of rows between hosts that all MPIs can run.
 pub const GROUP: &str = "hosts";
-/// Those of rmpi over UDP, which need hosts too.
+/// The group of rows between hosts with rmpi over UDP.
 const OVER_UDP: &str = "udp";
 /// All groups that need hosts.
 pub const GROUPS: [&str; 2] = [GROUP, OVER_UDP];
@@ -37,7 +37,7 @@ const fn run(
     }
 }
 
-/// Of all ranks on all hosts.
+/// A run of all ranks on all hosts.
 const fn all(
     id: &'static str,
     program: &'static str,
@@ -49,7 +49,7 @@ const fn all(
     }
 }
 
-/// Between two ranks, where rmpi sends RoCE over UDP.
+/// A run of one rank on each of two hosts; rmpi sends RoCE over UDP.
 const fn over_udp(
     id: &'static str,
     program: &'static str,
@@ -127,7 +127,7 @@ const fn bandwidth(
     }
 }
 
-/// Of rmpi over UDP.
+/// Turns a row over TCP into one with rmpi over UDP.
 const fn of_udp(row: CompareRow) -> CompareRow {
     let run = match row.unit {
         FigureUnit::Us => UDP_LATENCY,
@@ -140,7 +140,7 @@ const fn of_udp(row: CompareRow) -> CompareRow {
     }
 }
 
-/// The time of a collective of all ranks.
+/// A row with the time of a collective of all ranks.
 const fn collective(
     id: &'static str,
     title: &'static str,
@@ -154,27 +154,28 @@ const fn collective(
     }
 }
 
-/// Near what TCP gives without MPI, and no other MPI gives more.
+/// Near the bandwidth without MPI, and no other MPI is better.
 const NEAR_RAW: &[&[Bar]] = &[&[Bar::Limit(0.9)], &[Bar::Level]];
 
-/// Ranks of a node combine their data in shared memory, and few of them communicate with other nodes.
+/// The bar of collectives: the ranks of a node combine their data in shared memory, and only few ranks communicate with
+/// other nodes.
 const BY_NODE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
 
-/// A collective with a bar, which is that of [`has_bars`].
-const fn barred(row: CompareRow) -> CompareRow {
+/// Adds the bar of collectives, which applies if [`has_bars`].
+const fn with_collective_bar(row: CompareRow) -> CompareRow {
     CompareRow {
         bars: BY_NODE,
         ..row
     }
 }
 
-/// The bars of collectives are for four hosts with 16 ranks each.
+/// Whether the bars of collectives apply: they are for four hosts with 16 ranks each.
 #[must_use]
 pub fn has_bars(hosts: &BenchHosts) -> bool {
     hosts.list().len() == 4 && hosts.ranks_each() == Some(16)
 }
 
-/// The row where its bar does not count: shown only.
+/// The row as it is shown on hosts without [`has_bars`]: a collective has no bars then.
 #[must_use]
 pub fn shown(row: &'static CompareRow) -> &'static CompareRow {
     static ROWS_SHOWN: [CompareRow; ROWS.len()] = {
@@ -298,32 +299,32 @@ pub(super) const ROWS: [CompareRow; 25] = [
             "udp-stream.4194304",
         )
     }),
-    barred(collective(
+    with_collective_bar(collective(
         "hosts-barrier",
         "all hosts: barrier",
         BARRIER,
         0,
     )),
-    barred(collective(
+    with_collective_bar(collective(
         "hosts-allreduce8",
         "all hosts: allreduce 8 B",
         ALLREDUCE,
         8,
     )),
-    barred(collective(
+    with_collective_bar(collective(
         "hosts-allreduce64k",
         "all hosts: allreduce 64 KiB",
         ALLREDUCE,
         64 << 10,
     )),
     collective("hosts-bcast8", "all hosts: bcast 8 B", BCAST, 8),
-    barred(collective(
+    with_collective_bar(collective(
         "hosts-bcast64k",
         "all hosts: bcast 64 KiB",
         BCAST,
         64 << 10,
     )),
-    barred(collective(
+    with_collective_bar(collective(
         "hosts-alltoall8",
         "all hosts: alltoall 8 B",
         ALLTOALL,
@@ -342,9 +343,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_hold_between_hosts_stands_here() {
+    fn rows_between_hosts_have_their_bars() {
         for row in &ROWS {
-            let wanted: &[&[Bar]] = match row.id {
+            let expected: &[&[Bar]] = match row.id {
                 "hosts-latency8" => &[&[Bar::Limit(1.15)], &[Bar::Peer(1.0)]],
                 "udp-latency8" => &[&[Bar::Limit(1.15)], &[Bar::Peer(1.3)]],
                 "hosts-bandwidth64k" | "hosts-bandwidth1m" | "hosts-bandwidth4m"
@@ -355,11 +356,11 @@ mod tests {
                 | "hosts-alltoall8" => &[&[Bar::Peer(3.0)]],
                 _ => &[],
             };
-            assert_eq!(row.bars, wanted, "{}", row.id);
-            let is_collective = wanted.contains(&&[Bar::Peer(3.0)][..]);
+            assert_eq!(row.bars, expected, "{}", row.id);
+            let is_collective = expected.contains(&&[Bar::Peer(3.0)][..]);
             assert_eq!(
                 shown(row).bars.is_empty(),
-                is_collective || wanted.is_empty()
+                is_collective || expected.is_empty()
             );
             assert_eq!(shown(row).id, row.id);
         }
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_held_against_its_own_size() {
+    fn every_row_has_a_limit_of_its_own_size() {
         for row in &ROWS {
             let Some(LimitOf::Figure(name)) = row.limit else {
                 continue;

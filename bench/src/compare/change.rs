@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A new build of rmpi against an old one, measured in the same rounds: did anything change?
+//! Compares a new build of rmpi with an old one, measured in the same rounds.
 //!
-//! The ratio new ÷ old is taken within each round; its median is shown with an interval from order statistics, which
-//! needs no assumption about how figures scatter. An interval that includes 1 means that the rounds show no difference.
+//! The ratio new ÷ old is taken within each round. Its median is shown with an interval from order statistics, which
+//! needs no assumption about the distribution of the figures. An interval that includes 1 means that the rounds show no
+//! difference.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ use super::rounds::{CompareData, ComparePlan};
 use crate::stats::{Interval, Summary};
 use crate::unit::{FigureUnit, three_digits};
 
-/// How sure an interval must be.
+/// The confidence of the intervals.
 const CONFIDENCE: f64 = 0.95;
 
 /// How the two builds differ in a row.
@@ -21,30 +22,30 @@ const CONFIDENCE: f64 = 0.95;
 pub enum ChangeOutcome {
     /// The interval includes 1.
     Same,
-    /// It lies on the good side of 1.
+    /// The interval lies on the better side of 1.
     Better,
-    /// It lies on the bad side of 1.
+    /// The interval lies on the worse side of 1.
     Worse,
     /// There were too few rounds for an interval.
     Unknown,
 }
 
-/// One row of both builds.
+/// One row of the comparison of two builds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
     /// The row.
     pub id: &'static str,
-    /// In words.
+    /// Its name in reports.
     pub title: &'static str,
     /// Its unit.
     pub unit: FigureUnit,
     /// The new build's figures.
     pub new: Option<Summary>,
-    /// The old build's.
+    /// The old build's figures.
     pub old: Option<Summary>,
     /// new ÷ old, per round.
     pub ratio: Option<Summary>,
-    /// Where its true median lies.
+    /// The confidence interval of the median ratio; `None` if there are too few rounds.
     pub interval: Option<Interval>,
     /// The verdict.
     pub outcome: ChangeOutcome,
@@ -58,7 +59,7 @@ impl Change {
             .filter_map(|(new, old)| Some((*new)? / (*old)?));
         let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
         let interval = match (row.unit, &ratios[..]) {
-            // Counted, not measured: the same each time.
+            // Instructions are counted, so they are the same in each round.
             (FigureUnit::Instructions, [first, ..]) => Some(Interval {
                 low: *first,
                 high: *first,
@@ -81,7 +82,7 @@ impl Change {
         }
     }
 
-    /// Whether the new build is not worse, as far as the rounds can tell.
+    /// Whether the rounds show that the new build is not worse; `false` if there are too few rounds.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(self.outcome, ChangeOutcome::Same | ChangeOutcome::Better)
     }
@@ -101,26 +102,26 @@ fn outcome(unit: FigureUnit, interval: Option<&Interval>) -> ChangeOutcome {
     }
 }
 
-/// All rows of both builds; none where there is no old one. Rounds with the CPUs near and far from each other count alike,
-/// but a pair only if both builds met the same.
+/// Compares all rows of both builds; empty if there is no old build. Rounds with both CPUs on one physical core count
+/// like the others, but a round counts only if that was the same for both builds.
 pub(super) fn changes(plan: &ComparePlan, measured: &CompareData) -> Vec<Change> {
     let (Some(new), Some(old)) = (plan.own, plan.old) else {
         return Vec::new();
     };
-    let both_sides = |row: &CompareRow, who: usize| {
-        let mut values = measured.row(row, Some(who), false);
+    let of_all_rounds = |row: &CompareRow, contender: usize| {
+        let mut values = measured.row(row, Some(contender), false);
         let rounds = plan.rounds.max(values.len());
         values.resize(rounds, None);
-        values.extend(measured.row(row, Some(who), true));
+        values.extend(measured.row(row, Some(contender), true));
         values
     };
     plan.rows
         .iter()
-        .map(|row| Change::of(row, &both_sides(row, new), &both_sides(row, old)))
+        .map(|row| Change::of(row, &of_all_rounds(row, new), &of_all_rounds(row, old)))
         .collect()
 }
 
-/// The table of changes.
+/// Writes the table of changes.
 pub(super) fn table(text: &mut String, changes: &[Change]) {
     text.push_str(
         "## The new build (rmpi) against the old one (rmpi-old)\n\n\
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_that_scatter_around_each_other_are_the_same() {
+    fn builds_with_overlapping_figures_are_the_same() {
         let old = [1.0, 1.1, 0.9, 1.0, 1.2, 1.0, 0.8];
         let new = [1.1, 1.0, 0.9, 1.1, 1.1, 1.0, 0.9];
         let same = change("latency8", &new, &old);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slower_in_every_round_is_worse_and_for_rates_better() {
+    fn higher_in_every_round_is_worse_for_times_and_better_for_rates() {
         let (old, new) = ([1.0; 7], [1.05, 1.04, 1.06, 1.05, 1.03, 1.05, 1.02]);
         let worse = change("latency8", &new, &old);
         assert_eq!(
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_gets_slower_changes_nothing() {
+    fn a_machine_that_slows_down_shows_no_change() {
         let old = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
         let same = change("latency8", &old, &old);
         assert_eq!(
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rounds_say_nothing_but_counts_do() {
+    fn few_rounds_are_inconclusive_but_one_count_is_not() {
         let few = change("latency8", &[1.0; 5], &[2.0; 5]);
         assert_eq!(
             (few.outcome, few.is_harmless()),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_in_which_one_failed_are_no_pairs() {
+    fn rounds_in_which_one_build_failed_are_no_pairs() {
         let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
         let pairs = Change::of(
             row,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Installs other MPIs from the Python package index, each into a virtual environment of its own.
+//! Installs other MPIs from the Python package index, each into its own virtual environment.
 
 use std::fs;
 use std::path::Path;
@@ -7,24 +7,25 @@ use std::process::Command;
 
 use crate::Error;
 
-/// Name of the peer and its packages.
+/// The name of each peer and its packages.
 const PACKAGES: [(&str, &[&str]); 3] = [
     ("mpich5", &["mpich>=5,<6"]),
     ("openmpi5", &["openmpi>=5,<6"]),
     ("intel", &["impi-rt", "impi-devel"]),
 ];
 
-/// MPIs that Debian packages; compared too where they are installed.
+/// MPIs from Debian packages, with their compiler wrappers; they take part if they are installed.
 const DEBIAN: [(&str, &str); 2] = [
     ("mpich4", "/usr/bin/mpicc.mpich"),
     ("openmpi4", "/usr/bin/mpicc.openmpi"),
 ];
 
-/// Fetches all peers into `folder`, those that are there already excepted, and returns `NAME=PREFIX` for each.
+/// Installs those peers into `folder` that are not there yet, and returns `NAME=PREFIX` for each peer, and for each
+/// installed MPI of Debian. `on_step` is called before each installation.
 ///
 /// # Errors
-/// When Python is missing, or a package cannot be had.
-pub fn fetch(folder: &Path, mut tell: impl FnMut(&str)) -> Result<Vec<String>, Error> {
+/// When Python is missing, or a package cannot be installed.
+pub fn fetch(folder: &Path, mut on_step: impl FnMut(&str)) -> Result<Vec<String>, Error> {
     fs::create_dir_all(folder)
         .map_err(|e| Error::io(format!("cannot make {}", folder.display()), e))?;
     let folder = std::path::absolute(folder)
@@ -33,7 +34,7 @@ pub fn fetch(folder: &Path, mut tell: impl FnMut(&str)) -> Result<Vec<String>, E
     for (name, packages) in PACKAGES {
         let prefix = folder.join(name);
         if !prefix.join("bin/mpiexec").exists() {
-            tell(&format!("{name}: {}", packages.join(" ")));
+            on_step(&format!("{name}: {}", packages.join(" ")));
             run(Command::new("python3").args(["-m", "venv"]).arg(&prefix))?;
             let mut pip = Command::new(prefix.join("bin/pip"));
             run(pip
@@ -57,8 +58,8 @@ fn run(command: &mut Command) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said
+    let messages = String::from_utf8_lossy(&output.stderr);
+    let last = messages
         .lines()
         .rev()
         .find(|line| !line.trim().is_empty())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of the tables that is measured over DPDK between two ranks of this machine, held against frames without MPI over the same
-//! devices: a link of shared memory, which needs nothing, and whatever two devices `RMPI_DPDK` names. No peer can do either.
+//! The runs and rows over DPDK between two ranks of this machine, compared with frames without MPI over the same
+//! devices. The devices are either a shared-memory link (memif), which needs no hardware, or the two devices that
+//! `RMPI_DPDK` names. No peer can run these.
 
 use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
 use crate::unit::FigureUnit;
@@ -98,9 +99,9 @@ const K: usize = 1 << 10;
 const M: usize = 1 << 20;
 const RATE: FigureUnit = FigureUnit::MessagesPerSecond;
 const BANDWIDTH: FigureUnit = FigureUnit::MegabytesPerSecond;
-/// In µs: all that lies between a frame and a message.
+/// A message may take 0.2 µs more than a frame.
 const NEAR_FRAME: &[&[Bar]] = &[&[Bar::Above(0.2)]];
-/// Of devices behind the kernel, which take longer.
+/// For devices of the kernel, whose frames take longer, the bar is a ratio.
 const NEAR_DEVICE: &[&[Bar]] = &[&[Bar::Limit(1.25)]];
 const HALF_RATE: &[&[Bar]] = &[&[Bar::Limit(0.5)]];
 const NEAR_STREAM: &[&[Bar]] = &[&[Bar::Limit(0.8)]];

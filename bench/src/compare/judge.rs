@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From samples to verdicts: ratios are taken round by round, and their medians are what the bars judge.
+//! Turns samples into verdicts: ratios are taken within each round, and the bars apply to their medians.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ use super::bars::{Bar, CompareRow};
 use crate::stats::Summary;
 use crate::unit::FigureUnit;
 
-/// A row's figures, one place per round; `None` where a round has none.
+/// A row's figures, one entry per round; `None` if the round has no figure.
 #[derive(Clone, Debug, Default)]
 pub struct RowFigures {
-    /// rmpi's.
+    /// rmpi's figures.
     pub own: Vec<Option<f64>>,
-    /// The limit's, in the row's unit.
+    /// The limit's figures, in the row's unit.
     pub limit: Vec<Option<f64>>,
-    /// The best peer's.
+    /// The best peer's figures.
     pub peer: Vec<Option<f64>>,
 }
 
@@ -25,11 +25,11 @@ pub enum Verdict {
     Pass,
     /// A bar does not hold.
     Fail,
-    /// There is no bar.
+    /// The row has no bar.
     Shown,
     /// Something that a bar needs was not measured.
     Missing,
-    /// It is measured between two hosts, and none were named.
+    /// The row needs hosts, and none were named.
     NeedsHosts,
 }
 
@@ -52,7 +52,7 @@ impl Verdict {
 pub struct JudgedRow {
     /// rmpi's figures.
     pub own: Option<Summary>,
-    /// The limit's.
+    /// The limit's figures.
     pub limit: Option<Summary>,
     /// rmpi ÷ limit, per round.
     pub to_limit: Option<Summary>,
@@ -74,7 +74,7 @@ pub fn judge(row: &CompareRow, series: &RowFigures) -> JudgedRow {
     let holds = |bar: &Bar| match *bar {
         Bar::Limit(factor) => to_limit.map(|ratio| within_limit(row.unit, ratio.median, factor)),
         Bar::Above(more) => above.map(|above| above.median <= more),
-        Bar::Peer(factor) => better.map(|ratio| ahead(ratio.median, factor)),
+        Bar::Peer(factor) => better.map(|ratio| reaches(ratio.median, factor)),
         Bar::Level => better.map(|ratio| ratio.median >= 1.0),
         Bar::Value(most) => own.map(|own| own.median <= most),
     };
@@ -115,8 +115,8 @@ fn within_limit(unit: FigureUnit, ratio: f64, factor: f64) -> bool {
     }
 }
 
-/// A factor of 1 asks for more than equality.
-fn ahead(ratio: f64, factor: f64) -> bool {
+/// Whether a ratio reaches a factor. A factor of 1 requires more than equality.
+fn reaches(ratio: f64, factor: f64) -> bool {
     if factor > 1.0 {
         ratio >= factor
     } else {
@@ -234,13 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_figure_is_no_pass() {
+    fn a_row_without_a_figure_does_not_pass() {
         assert_eq!(
             judge(row("latency8"), &RowFigures::default()).verdict,
             Verdict::Missing
         );
-        let lonely = judge(row("latency8"), &series(&[1.0], &[10.0], &[]));
-        assert_eq!(lonely.verdict, Verdict::Missing);
+        let without_peer = judge(row("latency8"), &series(&[1.0], &[10.0], &[]));
+        assert_eq!(without_peer.verdict, Verdict::Missing);
         assert_eq!(
             judge(row("bcast8"), &RowFigures::default()).verdict,
             Verdict::Shown
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_in_which_one_side_failed_do_not_count() {
+    fn rounds_in_which_one_of_the_two_failed_do_not_count() {
         let mut series = series(&[10.0, 10.0], &[10.0, 10.0], &[20.0, 20.0]);
         series.peer[1] = None;
         assert_eq!(judge(row("latency8"), &series).better.unwrap().count, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rmpi against other MPIs and against the machine, in alternating rounds of one run.
+//! Compares rmpi with other MPIs and with the limits of the machine, in alternating rounds of one run.
 
 pub mod bars;
 pub mod between;
@@ -29,25 +29,25 @@ use rows::RUNS;
 pub struct CompareRequest {
     /// Where rmpi is installed.
     pub rmpi: PathBuf,
-    /// Where another build of rmpi is installed, which this one is held against.
+    /// Where an old build of rmpi is installed, which `rmpi` is compared with.
     pub against: Option<PathBuf>,
     /// Peers, as `NAME=PREFIX`.
     pub peers: Vec<String>,
-    /// Only these settings of the peers; both without any.
+    /// The settings of the peers that are measured; empty: both.
     pub levels: Vec<Tuning>,
-    /// Rows or groups; all without any, or with hosts those that need them.
+    /// Rows or groups that are measured. Empty: without hosts all except those over DPDK, with hosts the group `hosts`.
     pub rows: Vec<String>,
-    /// Hosts between which is measured.
+    /// The hosts that the measurement is between; `None`: only this machine.
     pub hosts: Option<BenchHosts>,
     /// The number of rounds.
     pub rounds: usize,
-    /// The longest that one run may take.
+    /// The time limit of one run.
     pub limit: Duration,
-    /// A folder for binaries, which both hosts must see.
+    /// A folder for binaries, which must be at the same path on all hosts.
     pub work: PathBuf,
 }
 
-/// Turns a request into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is called.
+/// Turns a request into a plan. If rmpi is not installed, `warn` is called and only the peers are compared.
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is no MPI to measure.
@@ -80,16 +80,16 @@ pub fn plan(request: &CompareRequest, warn: impl FnMut(&str)) -> Result<CompareP
     })
 }
 
-/// Who takes part.
+/// The MPIs that take part.
 pub(crate) struct Contenders {
-    /// Ours first, if it is there.
+    /// All of them; rmpi is the first, if it is installed.
     pub(crate) all: Vec<CompareContender>,
     own: Option<usize>,
-    /// The index of the other build of ours.
+    /// The index of the old build of rmpi, if there is one.
     pub(crate) old: Option<usize>,
 }
 
-/// Finds the installations; `levels` selects the settings of the peers. Where rmpi is not installed, `warn` is called.
+/// Finds the installations; `levels` selects the settings of the peers. If rmpi is not installed, calls `warn`.
 pub(crate) fn contenders(
     request: &CompareRequest,
     levels: impl Fn(&Installation) -> Vec<Tuning>,
@@ -118,13 +118,13 @@ pub(crate) fn contenders(
     }
     if all.is_empty() {
         return Err(Error::Usage(
-            "nobody to measure: give --rmpi or --peer".to_owned(),
+            "there is no MPI to measure: give --rmpi or --peer".to_owned(),
         ));
     }
     Ok(Contenders { all, own, old })
 }
 
-/// The old build takes part like the new one, beside it.
+/// Adds the old build of rmpi, which takes part like the new one, and returns its index.
 fn add_old(
     contenders: &mut Vec<CompareContender>,
     prefix: &Path,
@@ -145,13 +145,13 @@ fn contender(mpi: Installation, level: Tuning, work: &Path) -> CompareContender 
     }
 }
 
-/// The settings in which a peer takes part.
-fn levels_of(mpi: &Installation, rows: &[&CompareRow], wanted: &[Tuning]) -> Vec<Tuning> {
+/// The settings with which a peer takes part: those of `requested` (if it is empty, all) that the peer has for a row.
+fn levels_of(mpi: &Installation, rows: &[&CompareRow], requested: &[Tuning]) -> Vec<Tuning> {
     let cases = rows.iter().map(|row| rows::run_of(row).placement.case());
     let cases: Vec<_> = cases.collect();
     [Tuning::Default, Tuning::Best]
         .into_iter()
-        .filter(|level| wanted.is_empty() || wanted.contains(level))
+        .filter(|level| requested.is_empty() || requested.contains(level))
         .filter(|level| {
             cases
                 .iter()
@@ -160,24 +160,28 @@ fn levels_of(mpi: &Installation, rows: &[&CompareRow], wanted: &[Tuning]) -> Vec
         .collect()
 }
 
-/// What stands in the way of a plan, in words.
+/// The reasons why a plan cannot be measured here; empty if it can.
 #[must_use]
 pub fn obstacles(plan: &ComparePlan) -> Vec<String> {
-    let wants = |wanted: &[Placement]| plan.runs.iter().any(|run| wanted.contains(&run.placement));
+    let uses = |placements: &[Placement]| {
+        plan.runs
+            .iter()
+            .any(|run| placements.contains(&run.placement))
+    };
     let mut obstacles = Vec::new();
-    if wants(&[Placement::MaskAround, Placement::MaskBehind]) && !crate::peers::can_mask() {
+    if uses(&[Placement::MaskAround, Placement::MaskBehind]) && !crate::peers::can_mask() {
         obstacles.push("taskset is not installed (Debian: apt-get install util-linux)".to_owned());
     }
-    if wants(&[Placement::Pair]) && crate::machine::cpus().two().is_none() {
+    if uses(&[Placement::Pair]) && crate::machine::cpus().two().is_none() {
         obstacles.push("this process may use one CPU only, pairs of ranks need two".to_owned());
     }
-    if wants(&[Placement::Counted]) && crate::machine::find_in_path("valgrind").is_none() {
+    if uses(&[Placement::Counted]) && crate::machine::find_in_path("valgrind").is_none() {
         obstacles.push("valgrind is not installed (Debian: apt-get install valgrind)".to_owned());
     }
-    if wants(&[Placement::OverMemif, Placement::OverDevices]) {
+    if uses(&[Placement::OverMemif, Placement::OverDevices]) {
         obstacles.extend(dpdk_sys::available().err());
     }
-    if wants(&[Placement::OverDevices]) {
+    if uses(&[Placement::OverDevices]) {
         obstacles.extend(
             limits::frames::configured()
                 .err()

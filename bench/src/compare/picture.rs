@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A comparison as a plot: a row for each figure, a dot for each MPI, all in relation to rmpi.
+//! Draws a comparison as a plot: a row for each figure and a dot for each MPI, relative to rmpi.
 
 use super::bars::Bar;
 use super::report::{Comparison, HostSetup, RowResult};
@@ -7,7 +7,7 @@ use super::rows::ROWS;
 use crate::unit::FigureUnit;
 use plot::{DotPlot, DotRow, Scale};
 
-/// Draws the rows that were measured; with rmpi among them in relation to it, else to the best.
+/// Draws the rows that were measured, relative to the contender `own` (rmpi), or to the best one if that is `None`.
 #[must_use]
 pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
     let reference = |line: &RowResult| match own {
@@ -80,7 +80,7 @@ fn times_worse(unit: FigureUnit, value: f64, reference: f64) -> f64 {
     }
 }
 
-/// How far behind the best peer must be, in rows that say so without an alternative.
+/// How many times worse the best peer must be, for rows with such a bar that has no alternative.
 fn bar(line: &RowResult) -> Option<f64> {
     let row = ROWS.iter().find(|row| row.id == line.id)?;
     row.bars.iter().find_map(|alternatives| match alternatives {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_measured_row_is_drawn_in_relation_to_ours() {
+    fn every_measured_row_is_drawn_relative_to_rmpi() {
         let rows = vec![
             line("barrier64", &[Some(50.0), Some(1000.0), Some(300.0)]),
             line("rate8", &[Some(20e6), Some(10e6), None]),
@@ -152,7 +152,7 @@ mod tests {
                 has_text(document, "64 ranks: barrier (µs)")
                     && has_text(document, "rate 8 B (Mmsg/s)")
             );
-            // Two rows of ours and the legend; the row that lacks ours has no place.
+            // rmpi's dots in two rows, and the legend; a row without rmpi's figure is not drawn.
             assert_eq!(of_class(document, "f0").len(), 3);
             assert!(!has_text(document, "64 ranks: ring, one hop (µs)"));
             assert_eq!(of_class(document, "bar").len(), 2);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ours_the_best_is_the_measure() {
+    fn without_rmpi_rows_are_drawn_relative_to_the_best() {
         let rows = vec![line("ring64", &[None, Some(25.0), Some(26.0)])];
         look(&picture(&comparison(rows), None), |document| {
             assert!(has_text(document, "64 ranks: ring, one hop (µs)"));

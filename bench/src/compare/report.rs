@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. Markdown, so that it reads in
-//! a terminal too, and JSON.
+//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. As Markdown, which is
+//! readable in a terminal too, or as JSON.
 
 use std::fmt::Write as _;
 
@@ -21,79 +21,80 @@ use crate::unit::{FigureUnit, three_digits};
 pub struct RowResult {
     /// The row.
     pub id: &'static str,
-    /// In words.
+    /// Its name in reports.
     pub title: &'static str,
     /// Its unit.
     pub unit: FigureUnit,
-    /// What must hold.
+    /// Its bars as text.
     pub bars: Vec<String>,
-    /// The best peer at its best setting.
+    /// The peer, with its setting, that has the best median; `None` if no peer has a figure.
     pub best_peer: Option<String>,
-    /// Figures, ratios, verdict.
+    /// rmpi's figures, ratios and the verdict.
     pub judged: JudgedRow,
-    /// The medians of all contenders.
+    /// The median and the spread of each contender, with the contender's name.
     pub contenders: Vec<(String, Option<Summary>)>,
 }
 
-/// Between which hosts was measured, and over what.
+/// The hosts that the measurement was between, and the network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostSetup {
-    /// Their names.
+    /// The hosts' names.
     pub hosts: Vec<String>,
-    /// Ranks on all of them, in collectives.
+    /// The number of ranks on all hosts, in collectives.
     pub ranks: u32,
-    /// The remote shell, where it is another one than `ssh`.
+    /// The command line of `--launcher`, if it is given.
     pub launcher: Option<String>,
-    /// What carried rmpi's messages, as its library says: `tcp` or `verbs`.
+    /// The provider of rmpi's messages, as its library reports it: `tcp` or `verbs`; `None` if it reported none.
     pub interconnect: Option<String>,
-    /// Between these addresses TCP was measured without MPI.
+    /// The addresses between which TCP or UDP was measured without MPI.
     pub raw: Option<[String; 2]>,
 }
 
 /// The whole comparison.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// Where and when.
+    /// The machine and the time.
     pub machine: Description,
-    /// The hosts, where some are named.
+    /// The hosts, if the measurement was between hosts.
     pub between: Option<HostSetup>,
     /// Each library's version string.
     pub libraries: Vec<(String, String)>,
-    /// How many rounds there were to be.
+    /// The number of planned rounds.
     pub planned: usize,
-    /// How many were finished.
+    /// The number of finished rounds.
     pub rounds: usize,
-    /// Whether all were.
+    /// Whether all planned rounds were finished.
     pub complete: bool,
-    /// Whether others than builds of ours took part.
+    /// Whether contenders other than builds of rmpi took part.
     pub with_peers: bool,
-    /// The raw cache line between the runs, in µs.
+    /// The one-way times of a cache line between the runs, in µs.
     pub line: Option<Summary>,
-    /// Rounds with the CPUs on different cores.
+    /// The results of the rounds with the CPUs on different physical cores.
     pub rows: Vec<RowResult>,
-    /// Rows with bars that need two hosts, where none were named.
+    /// Rows with bars that were not measured because they need hosts and none were named.
     pub not_run: Vec<RowResult>,
-    /// Rounds in which both CPUs were one core; rows without such rounds are left out.
+    /// The results of the rounds with both CPUs on one physical core; rows without such rounds are left out.
     pub close: Vec<RowResult>,
-    /// The new build against the old one, where there is one.
+    /// The new build of rmpi compared with the old one; empty if there is no old one.
     pub changes: Vec<Change>,
-    /// Contender, run, reason.
+    /// Failed runs: contender, run, reason.
     pub failures: Vec<(String, String, String)>,
 }
 
-/// Draws the conclusions.
+/// Makes the comparison's results from the measured data.
 #[must_use]
 pub fn conclude(plan: &ComparePlan, measured: &CompareData, machine: Description) -> Comparison {
-    let lines = |close: bool| {
+    let results = |close: bool| {
         plan.rows
             .iter()
-            .map(move |row| line(plan, measured, row, close))
+            .map(move |row| row_result(plan, measured, row, close))
     };
-    let anything = |line: &RowResult| line.contenders.iter().any(|(_, summary)| summary.is_some());
+    let has_figures =
+        |line: &RowResult| line.contenders.iter().any(|(_, summary)| summary.is_some());
     let libraries = measured.libraries.iter();
     let mut failures: Vec<(String, String, String)> = Vec::new();
-    for (who, run, why) in &measured.failures {
-        let failure = (who.clone(), (*run).to_owned(), why.clone());
+    for (contender, run, why) in &measured.failures {
+        let failure = (contender.clone(), (*run).to_owned(), why.clone());
         if !failures.contains(&failure) {
             failures.push(failure);
         }
@@ -107,15 +108,15 @@ pub fn conclude(plan: &ComparePlan, measured: &CompareData, machine: Description
         planned: plan.rounds,
         rounds: measured.rounds,
         complete: measured.rounds == plan.rounds,
-        with_peers: plan.contenders.len() > builds(plan),
+        with_peers: plan.contenders.len() > builds_of_rmpi(plan),
         line: Summary::of(&measured.lines),
-        rows: lines(false).collect(),
+        rows: results(false).collect(),
         not_run: plan
             .left_out
             .iter()
             .filter_map(|row| not_run(row))
             .collect(),
-        close: lines(true).filter(anything).collect(),
+        close: results(true).filter(has_figures).collect(),
         changes: change::changes(plan, measured),
         failures,
     }
@@ -133,7 +134,7 @@ fn between(plan: &ComparePlan, measured: &CompareData) -> Option<HostSetup> {
     })
 }
 
-/// A row with bars that needs hosts.
+/// The result of a row that needs hosts and was not measured; `None` if the row has no bars.
 fn not_run(row: &CompareRow) -> Option<RowResult> {
     let judged = JudgedRow {
         verdict: Verdict::NeedsHosts,
@@ -150,12 +151,12 @@ fn not_run(row: &CompareRow) -> Option<RowResult> {
     })
 }
 
-/// How many of the contenders are builds of ours.
-fn builds(plan: &ComparePlan) -> usize {
+/// The number of contenders that are builds of rmpi.
+fn builds_of_rmpi(plan: &ComparePlan) -> usize {
     [plan.own, plan.old].into_iter().flatten().count()
 }
 
-fn line(
+fn row_result(
     plan: &ComparePlan,
     measured: &CompareData,
     row: &'static CompareRow,
@@ -186,7 +187,7 @@ fn line(
     }
 }
 
-/// The figures of a row's limit, one place per round.
+/// The figures of a row's limit, one entry per round.
 fn limit(
     plan: &ComparePlan,
     measured: &CompareData,
@@ -196,15 +197,15 @@ fn limit(
     match row.limit {
         None => Vec::new(),
         Some(LimitOf::Own(id)) => {
-            let beside = ROWS.iter().find(|row| row.id == id);
-            let own = beside.zip(plan.own);
+            let other = ROWS.iter().find(|row| row.id == id);
+            let own = other.zip(plan.own);
             own.map_or_else(Vec::new, |(row, own)| measured.row(row, Some(own), close))
         }
         Some(_) => measured.row(row, None, close),
     }
 }
 
-/// The peer and setting with the best median in this row.
+/// The contender with the best median in this row, builds of rmpi excepted.
 fn best_peer(
     plan: &ComparePlan,
     row: &CompareRow,
@@ -232,8 +233,8 @@ fn words(alternatives: &[bars::Bar], unit: FigureUnit) -> String {
 }
 
 impl Comparison {
-    /// Whether every row with a bar passed, and nothing got worse. Where the old build is the only other one, there is
-    /// no peer to compare with.
+    /// Whether all rounds were finished, every row with a bar passed, and no row of the new build got worse. The bars
+    /// do not count if an old build of rmpi is the only other contender, because there is no peer to compare with.
     #[must_use]
     pub fn passed(&self) -> bool {
         let good = |line: &RowResult| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);
@@ -245,7 +246,7 @@ impl Comparison {
         self.with_peers || self.changes.is_empty()
     }
 
-    /// What it is, in a line.
+    /// The title of the report.
     #[must_use]
     pub fn title(&self) -> String {
         match &self.between {
@@ -272,7 +273,7 @@ impl Comparison {
             text.push_str("## The new build and the machine\n\n");
             ratios(&mut text, &self.rows, false);
         }
-        text.push_str("\n## Medians (min–max) of everybody\n\n");
+        text.push_str("\n## Medians (min–max) of all contenders\n\n");
         medians(&mut text, &self.rows, contenders);
         if !self.close.is_empty() {
             let below = CLOSE_BELOW_US * 1e3;
@@ -345,14 +346,14 @@ impl Comparison {
             return;
         }
         text.push_str("\n## What did not work\n\n");
-        for (who, run, why) in &self.failures {
-            let _ = writeln!(text, "- {who}, {run}: {why}");
+        for (contender, run, why) in &self.failures {
+            let _ = writeln!(text, "- {contender}, {run}: {why}");
         }
     }
 }
 
 impl HostSetup {
-    /// The same in a line.
+    /// The hosts and the network as a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let hosts = words_of(&self.hosts);
@@ -375,7 +376,7 @@ impl HostSetup {
     }
 }
 
-/// The table of ratios; `with_verdicts` also what must hold and whether it does.
+/// Writes the table of ratios; with `with_verdicts` also the bars and the verdicts.
 fn ratios<'a>(
     text: &mut String,
     lines: impl IntoIterator<Item = &'a RowResult>,
@@ -446,7 +447,7 @@ fn best_median(line: &RowResult) -> Option<f64> {
     medians.reduce(|one, other| line.unit.better(one, other))
 }
 
-/// Median and spread; the spread only where there is one.
+/// Median and spread; only the median if there is only one value.
 pub(super) fn shown(unit: FigureUnit, summary: Option<&Summary>) -> String {
     let Some(summary) = summary else {
         return "–".to_owned();
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_what_is_between_them_are_named() {
+    fn hosts_and_network_are_named() {
         let mut between = HostSetup {
             hosts: vec!["n1".to_owned(), "n2".to_owned()],
             ranks: 2,

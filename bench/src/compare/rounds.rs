@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurement: in each round all runs, and in each run all contenders in turn, so that other load on the machine
-//! affects all of them alike.
+//! The measurement: each round has all runs, and each run has all contenders in turn, so that other load on the machine
+//! affects all contenders alike.
 //!
-//! On a virtual machine two CPUs may be moved onto one physical core for a while: a cache line then goes over three to
-//! five times faster, and nothing that was measured so can be compared with what was not. So the line is measured between
-//! the runs of pairs; a run before and after which it differed is repeated, and a sample records on which side it is.
+//! On a virtual machine two CPUs may be moved onto one physical core for a while. A cache line is then transferred
+//! three to five times faster, and figures from that time cannot be compared with others. So the time of a cache line
+//! is measured before and after each run of a pair. A run during which the CPUs moved is repeated, and a sample records
+//! whether both CPUs were on one core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,12 +26,12 @@ use crate::programs::BenchReport;
 use crate::stats::Summary;
 use crate::{Error, icount, interrupt, machine, programs, run};
 
-/// A cache line that takes less than this, in µs one way, does not leave the core.
+/// A one-way time of a cache line (µs) below which both CPUs are taken to be on one physical core.
 pub const CLOSE_BELOW_US: f64 = 0.070;
-/// How often a run is repeated because the CPUs moved meanwhile.
+/// How often a run is tried if the CPUs move during it.
 const TRIES: usize = 3;
-/// After so many consecutive failures a contender is left out of that run.
-const PATIENCE: usize = 2;
+/// After this number of consecutive failures a contender is left out of a run in later rounds.
+const MAX_FAILURES: usize = 2;
 const PROBE_MS: u32 = 30;
 const LIMIT_MS: u32 = 150;
 
@@ -39,9 +40,9 @@ const LIMIT_MS: u32 = 150;
 pub struct CompareContender {
     /// The MPI.
     pub mpi: Installation,
-    /// Its settings.
+    /// Which of its settings is used.
     pub level: Tuning,
-    /// Where its binaries lie.
+    /// The folder of its binaries.
     pub binaries: PathBuf,
 }
 
@@ -56,62 +57,63 @@ impl CompareContender {
 /// The plan of a measurement.
 #[derive(Debug)]
 pub struct ComparePlan {
-    /// Ours first, if it is there.
+    /// The contenders; rmpi is the first, if it is installed.
     pub contenders: Vec<CompareContender>,
-    /// The index of ours.
+    /// The index of rmpi, if it takes part.
     pub own: Option<usize>,
-    /// The index of the other build of ours.
+    /// The index of the old build of rmpi, if there is one.
     pub old: Option<usize>,
-    /// Which rows.
+    /// The rows that are measured.
     pub rows: Vec<&'static CompareRow>,
-    /// Rows that were wanted too and need hosts, where none are named.
+    /// Requested rows that are left out because they need hosts and none are named.
     pub left_out: Vec<&'static CompareRow>,
     /// The runs of the rows.
     pub runs: Vec<&'static ProgramRun>,
     /// The number of rounds.
     pub rounds: usize,
-    /// The longest that one run may take.
+    /// The time limit of one run.
     pub limit: Duration,
-    /// This binary: it measures the limits in a process of its own, between hosts also there.
+    /// This binary, which measures the limits in a separate process, and between hosts also on the hosts.
     pub program: PathBuf,
     /// Hosts for the runs that need them.
     pub hosts: Option<BenchHosts>,
-    /// Where the script for another remote shell than `ssh` lies, if one is named.
+    /// The path for the script of the remote shell, which is written if `--launcher` is given.
     pub script: PathBuf,
 }
 
 /// The figures of a run.
 #[derive(Clone, Debug)]
 pub struct RunSample {
-    /// Row by row.
+    /// The figure of each row, by the row's id.
     pub values: BTreeMap<&'static str, f64>,
-    /// Whether both CPUs were one core meanwhile.
+    /// Whether both CPUs were on one physical core.
     pub close: bool,
 }
 
-/// A run and who made it; limits have no contender.
+/// A run's id and the contender's index; `None` for the limits.
 type Key = (&'static str, Option<usize>);
 
 /// The results of a measurement.
 #[derive(Debug, Default)]
 pub struct CompareData {
     samples: BTreeMap<Key, Vec<Option<RunSample>>>,
-    /// What did not work: contender, run, reason.
+    /// Failed runs: contender, run, reason.
     pub failures: Vec<(String, &'static str, String)>,
     /// The version string of each contender's library.
     pub libraries: BTreeMap<String, String>,
-    /// The transport that each contender reported for messages between hosts.
+    /// The provider that each contender reported for messages between hosts.
     pub carriers: BTreeMap<String, String>,
-    /// The addresses of both hosts that the raw connection had last.
+    /// The addresses of both ends of the last connection that was measured without MPI.
     pub addresses: Option<[String; 2]>,
-    /// The cache line between runs, in µs.
+    /// The one-way times of a cache line between runs, in µs.
     pub lines: Vec<f64>,
     /// The number of finished rounds.
     pub rounds: usize,
 }
 
 impl CompareData {
-    /// A row's figures, one place per round; only rounds with the CPUs `close`, or only the others.
+    /// A row's figures, one entry per round. Only rounds with both CPUs on one physical core count if `close`,
+    /// otherwise only the other rounds; the entry of any other round, and of one without a figure, is `None`.
     #[must_use]
     pub fn row(&self, row: &CompareRow, contender: Option<usize>, close: bool) -> Vec<Option<f64>> {
         let samples = self
@@ -119,10 +121,10 @@ impl CompareData {
             .get(&(row.run, contender))
             .map_or(&[][..], Vec::as_slice);
         let value = |sample: &RunSample| sample.values.get(row.id).copied();
-        let wanted = |sample: &&RunSample| sample.close == close;
+        let is_wanted = |sample: &&RunSample| sample.close == close;
         samples
             .iter()
-            .map(|sample| sample.as_ref().filter(wanted).and_then(value))
+            .map(|sample| sample.as_ref().filter(is_wanted).and_then(value))
             .collect()
     }
 
@@ -130,7 +132,7 @@ impl CompareData {
         self.samples.entry(key).or_default().push(sample);
     }
 
-    /// Keeps the finished rounds alone. Of a first round that was not finished, what there is of it.
+    /// Drops the samples of an unfinished round, except if it is the first.
     fn cut(&mut self) {
         if self.rounds == 0 {
             return;
@@ -140,9 +142,10 @@ impl CompareData {
         }
     }
 
-    fn gave_up(&self, key: Key) -> bool {
+    fn has_given_up(&self, key: Key) -> bool {
         let samples = self.samples.get(&key).map_or(&[][..], Vec::as_slice);
-        samples.len() >= PATIENCE && samples.iter().rev().take(PATIENCE).all(Option::is_none)
+        samples.len() >= MAX_FAILURES
+            && samples.iter().rev().take(MAX_FAILURES).all(Option::is_none)
     }
 }
 
@@ -170,7 +173,7 @@ pub fn build(plan: &ComparePlan) -> Result<(), Error> {
     Ok(())
 }
 
-/// For peers that take one word for a remote shell.
+/// Writes the script for peers whose remote shell must be a single word.
 fn write_script(plan: &ComparePlan) -> Result<(), Error> {
     let Some(text) = plan.hosts.as_ref().and_then(BenchHosts::script) else {
         return Ok(());
@@ -183,8 +186,9 @@ fn write_script(plan: &ComparePlan) -> Result<(), Error> {
         .map_err(|e| Error::io(format!("cannot write {}", plan.script.display()), e))
 }
 
-/// Runs all rounds; `tell` is called with the name of each step. After a signal only the finished rounds are returned.
-pub fn measure(plan: &ComparePlan, mut tell: impl FnMut(&str)) -> CompareData {
+/// Runs all rounds; `on_step` is called with the name of each step. After a signal only the finished rounds are
+/// returned, or what there is of the first one.
+pub fn measure(plan: &ComparePlan, mut on_step: impl FnMut(&str)) -> CompareData {
     let mut measured = CompareData::default();
     for round in 0..plan.rounds {
         for run in &plan.runs {
@@ -194,7 +198,7 @@ pub fn measure(plan: &ComparePlan, mut tell: impl FnMut(&str)) -> CompareData {
                 round,
                 measured: &mut measured,
             }
-            .measure(&mut tell);
+            .measure(&mut on_step);
             if interrupt::seen() {
                 measured.cut();
                 return measured;
@@ -205,7 +209,7 @@ pub fn measure(plan: &ComparePlan, mut tell: impl FnMut(&str)) -> CompareData {
     measured
 }
 
-/// How many times `tell` will be called.
+/// How many times `on_step` will be called.
 #[must_use]
 pub fn steps(plan: &ComparePlan) -> usize {
     let takes_part = |run: &ProgramRun| {
@@ -223,7 +227,7 @@ pub fn steps(plan: &ComparePlan) -> usize {
 }
 
 fn setting_of(contender: &CompareContender, run: &ProgramRun) -> Option<Setting> {
-    if run.placement.is_for_rmpi_alone() && contender.mpi.kind != Kind::Rmpi {
+    if run.placement.is_rmpi_only() && contender.mpi.kind != Kind::Rmpi {
         return None;
     }
     contender
@@ -232,7 +236,7 @@ fn setting_of(contender: &CompareContender, run: &ProgramRun) -> Option<Setting>
         .setting(run.placement.case(), contender.level)
 }
 
-/// One run of one round.
+/// One run in one round.
 struct RoundRun<'a> {
     plan: &'a ComparePlan,
     run: &'static ProgramRun,
@@ -241,7 +245,7 @@ struct RoundRun<'a> {
 }
 
 impl RoundRun<'_> {
-    fn measure(&mut self, tell: &mut impl FnMut(&str)) {
+    fn measure(&mut self, on_step: &mut impl FnMut(&str)) {
         if self.run.placement == Placement::Counted && self.round > 0 {
             return;
         }
@@ -257,30 +261,30 @@ impl RoundRun<'_> {
             if setting_of(contender, self.run).is_none() {
                 continue;
             }
-            tell(&format!(
+            on_step(&format!(
                 "round {}: {} with {}",
                 self.round + 1,
                 self.run.id,
                 contender.label()
             ));
-            // The limits stand beside ours; without ours, beside the first.
+            // The limits are measured just before rmpi, or before the first contender if rmpi does not take part.
             if index == self.plan.own.unwrap_or(0) {
-                let limits = self.settled(&mut line, Self::limits);
-                self.keep((self.run.id, None), "the machine", limits);
+                let limits = self.until_settled(&mut line, Self::limits);
+                self.record((self.run.id, None), "the machine", limits);
             }
             let key = (self.run.id, Some(index));
-            if self.measured.gave_up(key) {
+            if self.measured.has_given_up(key) {
                 self.measured.push(key, None);
                 continue;
             }
-            let sample = self.settled(&mut line, |group| group.contend(index));
-            self.keep(key, &contender.label(), sample);
+            let sample = self.until_settled(&mut line, |group| group.contender_figures(index));
+            self.record(key, &contender.label(), sample);
         }
     }
 
-    fn keep(&mut self, key: Key, who: &str, outcome: Result<RunSample, Error>) {
+    fn record(&mut self, key: Key, contender: &str, outcome: Result<RunSample, Error>) {
         if interrupt::seen() {
-            // It may have been ended by us, which is no failure of its own.
+            // The signal may have ended the run, which is no failure of the contender.
             return;
         }
         let sample = match outcome {
@@ -288,15 +292,16 @@ impl RoundRun<'_> {
             Err(error) => {
                 self.measured
                     .failures
-                    .push((who.to_owned(), self.run.id, error.to_string()));
+                    .push((contender.to_owned(), self.run.id, error.to_string()));
                 None
             }
         };
         self.measured.push(key, sample);
     }
 
-    /// Measures until the CPUs were on the same side before and after.
-    fn settled(
+    /// Measures, and repeats that until both CPUs are on one core before and after the measurement, or on two both
+    /// times.
+    fn until_settled(
         &mut self,
         line: &mut Option<f64>,
         mut measure: impl FnMut(&mut Self) -> Result<BTreeMap<&'static str, f64>, Error>,
@@ -319,7 +324,7 @@ impl RoundRun<'_> {
         ))
     }
 
-    /// The cache line now; `None` where it does not matter.
+    /// Measures the one-way time of a cache line (µs); `None` if the run is not one of a pair of CPUs.
     fn probe(&mut self) -> Option<f64> {
         if self.run.placement != Placement::Pair {
             return None;
@@ -351,7 +356,7 @@ impl RoundRun<'_> {
         }
         let names: Vec<_> = names.into_iter().collect();
         let figures = match self.run.placement {
-            placement if placement.is_between_hosts() => self.raw(&names)?,
+            placement if placement.is_between_hosts() => self.between_hosts(&names)?,
             _ => figures(&self.plan.program, &names, LIMIT_MS)?,
         };
         Ok(limits
@@ -360,12 +365,12 @@ impl RoundRun<'_> {
             .collect())
     }
 
-    /// What TCP allows between the hosts.
-    fn raw(&mut self, names: &[&str]) -> Result<Vec<Figure>, Error> {
+    /// Measures TCP or UDP between the hosts, without MPI.
+    fn between_hosts(&mut self, names: &[&str]) -> Result<Vec<Figure>, Error> {
         let budget = Duration::from_millis(LIMIT_MS.into());
-        let raw = tcp::between(&self.hosts()?.pair(), &self.plan.program, names, budget)?;
-        self.measured.addresses = Some(raw.addresses);
-        Ok(raw.figures)
+        let limits = tcp::between(&self.hosts()?.pair(), &self.plan.program, names, budget)?;
+        self.measured.addresses = Some(limits.addresses);
+        Ok(limits.figures)
     }
 
     fn hosts(&self) -> Result<&BenchHosts, Error> {
@@ -373,7 +378,7 @@ impl RoundRun<'_> {
         hosts.ok_or_else(|| Error::Usage("no hosts are named (--host A,B)".to_owned()))
     }
 
-    fn contend(&mut self, index: usize) -> Result<BTreeMap<&'static str, f64>, Error> {
+    fn contender_figures(&mut self, index: usize) -> Result<BTreeMap<&'static str, f64>, Error> {
         let contender = &self.plan.contenders[index];
         if self.run.placement == Placement::Counted {
             return self.count(contender);
@@ -394,7 +399,7 @@ impl RoundRun<'_> {
     fn start(&mut self, contender: &CompareContender) -> Result<Vec<(&'static str, f64)>, Error> {
         let command = self.command(contender)?;
         let limit = match self.run.placement {
-            // Some take half a minute until all ranks are there.
+            // Some MPIs take half a minute to start all ranks.
             Placement::AllHosts => self.plan.limit * 4,
             _ => self.plan.limit,
         };
@@ -407,8 +412,9 @@ impl RoundRun<'_> {
         self.measured
             .libraries
             .insert(contender.mpi.name.clone(), report.library.clone());
-        let is_usual = matches!(self.run.placement, Placement::Hosts | Placement::AllHosts);
-        if let Some(carrier) = report.carrier.as_ref().filter(|_| is_usual) {
+        let is_default_network =
+            matches!(self.run.placement, Placement::Hosts | Placement::AllHosts);
+        if let Some(carrier) = report.carrier.as_ref().filter(|_| is_default_network) {
             self.measured
                 .carriers
                 .insert(contender.mpi.name.clone(), carrier.clone());
@@ -450,7 +456,7 @@ impl RoundRun<'_> {
         Ok(command)
     }
 
-    /// Variables of rmpi that choose its networks.
+    /// The variables of rmpi that select its providers for this run.
     fn networks(&self) -> Result<Vec<(&'static str, String)>, Error> {
         let over = |providers: &str| ("RMPI_PROVIDERS", providers.to_owned());
         Ok(match self.run.placement {
@@ -469,7 +475,8 @@ impl RoundRun<'_> {
         if self.run.placement == Placement::MaskBehind {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
-        // What a launcher leaves there when it is killed goes away with our binaries. Between hosts it stays each one's own.
+        // Temporary files of a killed launcher are removed with the binaries. Runs between hosts keep the hosts' own
+        // TMPDIR.
         command.env("TMPDIR", &contender.binaries);
         command
     }
@@ -499,14 +506,15 @@ impl RoundRun<'_> {
     }
 }
 
-/// The cache line between two CPUs now, in µs; `None` where there is one CPU. `program` is this binary.
+/// Measures the one-way time of a cache line between two CPUs (µs); `None` if this process may use only one CPU.
+/// `program` is this binary.
 pub(crate) fn line_now(program: &Path) -> Option<f64> {
     machine::cpus().two()?;
     let figures = figures(program, &["line"], PROBE_MS).ok()?;
     Some(figures.first()?.median)
 }
 
-/// Measures limits in a process of its own, which may bind itself and die as it likes.
+/// Measures limits in a separate process, whose affinity and crashes do not affect this one.
 fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figure>, Error> {
     let mut command = Command::new(program);
     command
@@ -514,8 +522,8 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
         .arg(milliseconds.to_string())
         .args(names);
     let outcome = run::run(&mut command, Duration::from_secs(60))?;
-    if let Some(complaint) = outcome.complaint() {
-        return Err(Error::Limit(format!("limits: {complaint}")));
+    if let Some(failure) = outcome.failure() {
+        return Err(Error::Limit(format!("limits: {failure}")));
     }
     let figures: Vec<Figure> = outcome
         .stdout
@@ -528,20 +536,20 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// The rows that are wanted.
+/// The requested rows.
 #[derive(Debug)]
 pub struct RowSelection {
-    /// Those that can be measured.
+    /// The rows that can be measured.
     pub rows: Vec<&'static CompareRow>,
-    /// Those that need hosts, where none are named.
+    /// The rows that are left out because they need hosts and none are named.
     pub left_out: Vec<&'static CompareRow>,
 }
 
-/// The rows that are chosen by names, groups or nothing at all: then all but those over DPDK, or where hosts are named those that need
-/// them. Bars that are for other hosts than these are left out.
+/// Selects rows by the names of rows and groups. Without any name these are the group `hosts` if hosts are given,
+/// otherwise all rows except those over DPDK. Bars that do not apply to the given hosts are dropped.
 ///
 /// # Errors
-/// When a name is neither a row nor a group, or all that is wanted needs hosts.
+/// When a name is neither a row nor a group, or all requested rows need hosts and none are given.
 pub fn choose_rows(words: &[String], hosts: Option<&BenchHosts>) -> Result<RowSelection, Error> {
     let with_hosts = hosts.is_some();
     let known = |word: &String| ROWS.iter().any(|row| row.id == word || row.group == word);
@@ -557,13 +565,13 @@ pub fn choose_rows(words: &[String], hosts: Option<&BenchHosts>) -> Result<RowSe
     }
     let needs_hosts = |row: &&CompareRow| between::GROUPS.contains(&row.group);
     let named = |row: &&CompareRow| words.iter().any(|word| row.id == word || row.group == word);
-    let wanted = |row: &&CompareRow| match words.is_empty() {
+    let is_requested = |row: &&CompareRow| match words.is_empty() {
         true => row.group == between::GROUP || !with_hosts && !OVER_DPDK.contains(&row.group),
         false => named(row),
     };
-    let wanted = ROWS.iter().filter(wanted);
+    let requested = ROWS.iter().filter(is_requested);
     let (left_out, rows): (Vec<_>, Vec<_>) =
-        wanted.partition(|row| needs_hosts(row) && !with_hosts);
+        requested.partition(|row| needs_hosts(row) && !with_hosts);
     match rows.first() {
         None => Err(Error::Usage(format!(
             "{} is measured between two hosts: name them with --host A,B",
@@ -599,8 +607,8 @@ mod tests {
         assert_eq!(ids(&["onecore"]), ["onecore-around", "onecore-behind"]);
         assert_eq!(ids(&["memif-rate8", "dpdk-rate8"]).len(), 2);
         let others = |row: &&CompareRow| !OVER_DPDK.contains(&row.group);
-        let usual = ROWS.iter().filter(others).count();
-        assert_eq!(ids(&[]).len() + between::ROWS.len(), usual);
+        let by_default = ROWS.iter().filter(others).count();
+        assert_eq!(ids(&[]).len() + between::ROWS.len(), by_default);
     }
 
     #[test]
@@ -636,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_row_is_told_with_the_known_ones() {
+    fn the_error_for_an_unknown_row_names_the_known_ones() {
         let error = choose_rows(&["latncy".to_owned()], None)
             .unwrap_err()
             .to_string();
@@ -647,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_on_one_core_stand_apart() {
+    fn rounds_on_one_core_are_separate() {
         let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
         let sample = |value, close| {
             Some(RunSample {
@@ -664,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_was_not_finished_does_not_count() {
+    fn an_unfinished_round_does_not_count() {
         let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
         let sample = |value| {
             Some(RunSample {
@@ -683,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_fails_twice_in_a_row_is_not_asked_again() {
+    fn a_contender_that_fails_twice_in_a_row_is_not_run_again() {
         let mut measured = CompareData::default();
         let key = ("barrier", Some(3));
         let good = || {
@@ -692,9 +700,10 @@ mod tests {
                 close: false,
             })
         };
-        for (sample, gave_up) in [(None, false), (good(), false), (None, false), (None, true)] {
+        for (sample, has_given_up) in [(None, false), (good(), false), (None, false), (None, true)]
+        {
             measured.push(key, sample);
-            assert_eq!(measured.gave_up(key), gave_up);
+            assert_eq!(measured.has_given_up(key), has_given_up);
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables of what is compared: one of runs, one of rows with what must hold of them.
+//! The tables of the comparison: one of runs, and one of rows with their bars.
 
 use super::bars::{Bar, CompareRow, FigureSource, LimitOf, Placement, ProgramRun};
 use super::{between, frames};
@@ -48,7 +48,7 @@ const fn crowd(
     }
 }
 
-/// Few ranks for each core: all of them may be awake at a time.
+/// Eight ranks: few enough per core that all of them may run or spin at the same time.
 const fn eight(id: &'static str, options: &'static [&'static str]) -> ProgramRun {
     ProgramRun {
         ranks: 8,
@@ -56,7 +56,7 @@ const fn eight(id: &'static str, options: &'static [&'static str]) -> ProgramRun
     }
 }
 
-/// One rank's calls are counted; the options are those of [`crate::icount::count`].
+/// A run in which the calls of one rank are counted; the options are the arguments of [`crate::icount::count`].
 const fn counted(id: &'static str, options: &'static [&'static str]) -> ProgramRun {
     ProgramRun {
         placement: Placement::Counted,
@@ -75,7 +75,8 @@ const LARGE_SINGLE: &[&str] = &[
     "--one-at-a-time",
 ];
 
-/// The peers use persistent requests of MPI, which is what such programs would otherwise use.
+/// Options of a halo exchange. rmpi exchanges over QMP; the peers use persistent requests, as lattice programs do
+/// without QMP.
 const HALO: &[&str] = &[
     "--sizes",
     "1K,4K,16K,64K,256K",
@@ -85,7 +86,7 @@ const HALO: &[&str] = &[
     "mpi",
 ];
 
-/// The parts of a table one after the other: `N` entries in all.
+/// Concatenates the parts of a table, which have `N` entries in all.
 const fn joined<T: Copy, const N: usize>(parts: [&[T]; 3]) -> [T; N] {
     let mut all = [parts[0][0]; N];
     let (mut part, mut at) = (0, 0);
@@ -107,7 +108,7 @@ pub const RUNS: &[ProgramRun] = &joined::<
     { HERE_RUNS.len() + between::RUNS.len() + frames::RUNS.len() },
 >([HERE_RUNS, &between::RUNS, &frames::RUNS]);
 
-/// Those on this machine.
+/// The runs on this machine without DPDK.
 const HERE_RUNS: &[ProgramRun] = &[
     pair(
         "latency",
@@ -236,7 +237,7 @@ const fn threads(id: &'static str, title: &'static str) -> CompareRow {
 }
 
 impl CompareRow {
-    const fn held(self, limit: &'static str, bars: &'static [&'static [Bar]]) -> Self {
+    const fn with_limit(self, limit: &'static str, bars: &'static [&'static [Bar]]) -> Self {
         Self {
             limit: Some(LimitOf::Figure(limit)),
             bars,
@@ -244,12 +245,12 @@ impl CompareRow {
         }
     }
 
-    /// Requires at most [`NEAR`] times `limit`: the time of copying in, setting a flag and copying out alone.
+    /// Requires at most [`NEAR`] times `limit`, which is the time of only copying in, setting a flag and copying out.
     const fn near(self, limit: &'static str) -> Self {
-        self.held(limit, NEAR)
+        self.with_limit(limit, NEAR)
     }
 
-    /// The best of what one or two cores copy one way.
+    /// Sets the limit to the best bandwidth at which one or two cores copy one way.
     const fn near_best(self, limits: &'static [&'static str]) -> Self {
         Self {
             limit: Some(LimitOf::BestOf(limits)),
@@ -257,7 +258,8 @@ impl CompareRow {
         }
     }
 
-    /// Each of so many ranks gets a whole result: written once, by all cores at once, at the speed of copying.
+    /// Requires at most 1.5 times the time in which two cores copy the message once for each of `ranks` ranks: each
+    /// rank gets a whole result.
     const fn near_copies(self, figure: &'static str, ranks: usize) -> Self {
         Self {
             limit: Some(LimitOf::TimeOf(figure, ranks)),
@@ -266,8 +268,8 @@ impl CompareRow {
         }
     }
 
-    /// Polling is held against the same ring by `MPI_Recv`, and against the peers.
-    const fn beside(self, row: &'static str) -> Self {
+    /// Compares a polling ring with the ring `row`, which uses `MPI_Recv`, and with the peers.
+    const fn relative_to(self, row: &'static str) -> Self {
         Self {
             limit: Some(LimitOf::Own(row)),
             bars: &[&[Bar::Limit(1.5)], &[Bar::Peer(1.0)]],
@@ -275,8 +277,8 @@ impl CompareRow {
         }
     }
 
-    /// Several threads of a rank together are held against one, and against the peers.
-    const fn beside_one_thread(self) -> Self {
+    /// Compares several threads per rank with one thread per rank, and with the peers.
+    const fn relative_to_one_thread(self) -> Self {
         Self {
             limit: Some(LimitOf::Own("threads1")),
             bars: &[&[Bar::Limit(1.0)], &[Bar::Peer(1.0)]],
@@ -284,7 +286,7 @@ impl CompareRow {
         }
     }
 
-    const fn must(self, bars: &'static [&'static [Bar]]) -> Self {
+    const fn with_bars(self, bars: &'static [&'static [Bar]]) -> Self {
         Self { bars, ..self }
     }
 }
@@ -295,12 +297,12 @@ const LATENCY: &str = "latency";
 const PAIR: &str = "pair";
 const CROWD: &str = "crowd";
 const POLLING: &str = "polling";
-/// Either clearly ahead of every peer, or at the machine's limit.
+/// Either clearly better than every peer, or near the machine's limit.
 const BANDWIDTH: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)]];
-/// The same, and in any case not far from the limit.
+/// As [`BANDWIDTH`], and in any case at least 0.9 of the limit.
 const STREAM: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)], &[Bar::Limit(0.9)]];
 const NEAR_RATE: &[&[Bar]] = &[&[Bar::Limit(0.9)]];
-/// From 0 bytes to 4 KiB.
+/// The bar of latencies from 0 bytes to 4 KiB.
 const NEAR: &[&[Bar]] = &[&[Bar::Limit(1.3)]];
 const AT_MOST_330: &[&[Bar]] = &[&[Bar::Value(330.0)]];
 const AT_MOST_480: &[&[Bar]] = &[&[Bar::Value(480.0)]];
@@ -353,7 +355,7 @@ const fn count(id: &'static str, title: &'static str, index: usize) -> CompareRo
     )
 }
 
-/// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together: a row of the run of its own name.
+/// A row with the instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, from the run with the same id.
 const fn sum(id: &'static str, title: &'static str) -> CompareRow {
     row(
         id,
@@ -370,12 +372,12 @@ pub const ROWS: &[CompareRow] = &joined::<
     { HERE_ROWS.len() + between::ROWS.len() + frames::ROWS.len() },
 >([HERE_ROWS, &between::ROWS, &frames::ROWS]);
 
-/// Those on this machine.
+/// The rows on this machine without DPDK.
 const HERE_ROWS: &[CompareRow] = &[
     time("latency0", PAIR, "latency 0 B", LATENCY, 0).near("line"),
     time("latency1", PAIR, "latency 1 B", LATENCY, 1).near("line"),
     time("latency8", PAIR, "latency 8 B", LATENCY, 8)
-        .held("line", &[&[Bar::Limit(1.25)], &[Bar::Peer(1.0)]]),
+        .with_limit("line", &[&[Bar::Limit(1.25)], &[Bar::Peer(1.0)]]),
     time("latency32", PAIR, "latency 32 B", LATENCY, 32).near("line"),
     time("latency64", PAIR, "latency 64 B", LATENCY, 64).near("block.64"),
     time("latency256", PAIR, "latency 256 B", LATENCY, 256).near("block.256"),
@@ -385,7 +387,7 @@ const HERE_ROWS: &[CompareRow] = &[
         limit: Some(LimitOf::TimeOf("split.65536", 1)),
         ..time("latency64k", PAIR, "latency 64 KiB", LATENCY, 64 * K)
     }
-    .must(BETTER),
+    .with_bars(BETTER),
     row(
         "rate8",
         PAIR,
@@ -393,33 +395,36 @@ const HERE_ROWS: &[CompareRow] = &[
         ("rate", FigureSource::Size(8)),
         FigureUnit::MessagesPerSecond,
     )
-    .held("slots", HALF_MORE),
-    threads("threads1", "rate 8 B, MPI_THREAD_MULTIPLE").must(BETTER),
-    threads("threads2", "the same, two threads a rank").beside_one_thread(),
-    threads("threads4", "the same, four threads a rank").beside_one_thread(),
+    .with_limit("slots", HALF_MORE),
+    threads("threads1", "rate 8 B, MPI_THREAD_MULTIPLE").with_bars(BETTER),
+    threads("threads2", "the same, two threads a rank").relative_to_one_thread(),
+    threads("threads4", "the same, four threads a rank").relative_to_one_thread(),
     bandwidth("bandwidth4k", "bandwidth 4 KiB", "bandwidth", 4 * K)
         .near_best(&["memcpy.4096", "read.4096", "split.4096"])
-        .must(NEAR_RATE),
+        .with_bars(NEAR_RATE),
     bandwidth("bandwidth16k", "bandwidth 16 KiB", "bandwidth", 16 * K)
         .near_best(&["memcpy.16384", "read.16384", "split.16384"])
-        .must(NEAR_RATE),
+        .with_bars(NEAR_RATE),
     bandwidth("bandwidth64k", "bandwidth 64 KiB", "bandwidth", 64 * K)
         .near_best(&["memcpy.65536", "read.65536", "split.65536"])
-        .must(STREAM),
+        .with_bars(STREAM),
     bandwidth("bandwidth1m", "bandwidth 1 MiB", "bandwidth", M)
         .near_best(&["memcpy.1048576", "read.1048576", "split.1048576"])
-        .must(STREAM),
+        .with_bars(STREAM),
     bandwidth("bandwidth4m", "bandwidth 4 MiB", "bandwidth", 4 * M)
         .near_best(&["memcpy.4194304", "read.4194304", "split.4194304"])
-        .must(STREAM),
-    bandwidth("single64k", "one at a time 64 KiB", "single", 64 * K).held("split.65536", BANDWIDTH),
-    bandwidth("single1m", "one at a time 1 MiB", "single", M).held("split.1048576", BANDWIDTH),
-    bandwidth("single4m", "one at a time 4 MiB", "single", 4 * M).held("split.4194304", BANDWIDTH),
-    bandwidth("bibw4k", "both ways 4 KiB", "bibw", 4 * K).held("both.4096", NEAR_RATE),
-    bandwidth("bibw16k", "both ways 16 KiB", "bibw", 16 * K).held("both.16384", NEAR_RATE),
-    bandwidth("bibw64k", "both ways 64 KiB", "bibw", 64 * K).held("both.65536", NEAR_RATE),
-    bandwidth("bibw1m", "both ways 1 MiB", "bibw", M).held("both.1048576", NEAR_RATE),
-    bandwidth("bibw4m", "both ways 4 MiB", "bibw", 4 * M).held("both.4194304", NEAR_RATE),
+        .with_bars(STREAM),
+    bandwidth("single64k", "one at a time 64 KiB", "single", 64 * K)
+        .with_limit("split.65536", BANDWIDTH),
+    bandwidth("single1m", "one at a time 1 MiB", "single", M)
+        .with_limit("split.1048576", BANDWIDTH),
+    bandwidth("single4m", "one at a time 4 MiB", "single", 4 * M)
+        .with_limit("split.4194304", BANDWIDTH),
+    bandwidth("bibw4k", "both ways 4 KiB", "bibw", 4 * K).with_limit("both.4096", NEAR_RATE),
+    bandwidth("bibw16k", "both ways 16 KiB", "bibw", 16 * K).with_limit("both.16384", NEAR_RATE),
+    bandwidth("bibw64k", "both ways 64 KiB", "bibw", 64 * K).with_limit("both.65536", NEAR_RATE),
+    bandwidth("bibw1m", "both ways 1 MiB", "bibw", M).with_limit("both.1048576", NEAR_RATE),
+    bandwidth("bibw4m", "both ways 4 MiB", "bibw", 4 * M).with_limit("both.4194304", NEAR_RATE),
     time(
         "onecore-around",
         "onecore",
@@ -427,7 +432,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "onecore-around",
         8,
     )
-    .held("yield", ONE_CPU),
+    .with_limit("yield", ONE_CPU),
     time(
         "onecore-behind",
         "onecore",
@@ -435,8 +440,8 @@ const HERE_ROWS: &[CompareRow] = &[
         "onecore-behind",
         8,
     )
-    .held("yield", ONE_CPU),
-    time("ring64", CROWD, "64 ranks: ring, one hop", "ring", 8).held("ring64", THRICE),
+    .with_limit("yield", ONE_CPU),
+    time("ring64", CROWD, "64 ranks: ring, one hop", "ring", 8).with_limit("ring64", THRICE),
     time(
         "ring64-test",
         POLLING,
@@ -444,7 +449,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring64-test",
         8,
     )
-    .beside("ring64"),
+    .relative_to("ring64"),
     time(
         "ring64-testall",
         POLLING,
@@ -452,7 +457,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring64-testall",
         8,
     )
-    .beside("ring64"),
+    .relative_to("ring64"),
     time(
         "ring64-iprobe",
         POLLING,
@@ -460,8 +465,8 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring64-iprobe",
         8,
     )
-    .beside("ring64"),
-    time("ring8", POLLING, "8 ranks: ring, one hop", "ring8", 8).must(AHEAD),
+    .relative_to("ring64"),
+    time("ring8", POLLING, "8 ranks: ring, one hop", "ring8", 8).with_bars(AHEAD),
     time(
         "ring8-test",
         POLLING,
@@ -469,7 +474,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring8-test",
         8,
     )
-    .beside("ring8"),
+    .relative_to("ring8"),
     time(
         "ring8-testall",
         POLLING,
@@ -477,7 +482,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring8-testall",
         8,
     )
-    .beside("ring8"),
+    .relative_to("ring8"),
     time(
         "ring8-iprobe",
         POLLING,
@@ -485,8 +490,8 @@ const HERE_ROWS: &[CompareRow] = &[
         "ring8-iprobe",
         8,
     )
-    .beside("ring8"),
-    time("barrier64", CROWD, "64 ranks: barrier", "barrier", 0).held("barrier64", THRICE),
+    .relative_to("ring8"),
+    time("barrier64", CROWD, "64 ranks: barrier", "barrier", 0).with_limit("barrier64", THRICE),
     time(
         "allreduce8",
         CROWD,
@@ -494,7 +499,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "allreduce",
         8,
     )
-    .held("barrier64", THRICE),
+    .with_limit("barrier64", THRICE),
     time(
         "allreduce64k",
         CROWD,
@@ -502,8 +507,8 @@ const HERE_ROWS: &[CompareRow] = &[
         "allreduce-large",
         64 * K,
     )
-    .must(HALF_MORE),
-    time("alltoall8", CROWD, "64 ranks: alltoall 8 B", "alltoall", 8).must(HALF_MORE),
+    .with_bars(HALF_MORE),
+    time("alltoall8", CROWD, "64 ranks: alltoall 8 B", "alltoall", 8).with_bars(HALF_MORE),
     time(
         "bcast8",
         CROWD,
@@ -525,7 +530,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo2",
         K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     time(
         "halo2-4k",
         "halo",
@@ -533,7 +538,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo2",
         4 * K,
     )
-    .must(FIFTH_MORE),
+    .with_bars(FIFTH_MORE),
     time(
         "halo2-16k",
         "halo",
@@ -541,7 +546,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo2",
         16 * K,
     )
-    .must(FIFTH_MORE),
+    .with_bars(FIFTH_MORE),
     time(
         "halo2-64k",
         "halo",
@@ -549,7 +554,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo2",
         64 * K,
     )
-    .must(FIFTH_MORE),
+    .with_bars(FIFTH_MORE),
     time(
         "halo2-256k",
         "halo",
@@ -557,7 +562,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo2",
         256 * K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     time(
         "halo8-1k",
         "halo",
@@ -565,7 +570,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo8",
         K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     time(
         "halo8-4k",
         "halo",
@@ -573,7 +578,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo8",
         4 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo8-16k",
         "halo",
@@ -581,7 +586,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo8",
         16 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo8-64k",
         "halo",
@@ -589,7 +594,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo8",
         64 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo8-256k",
         "halo",
@@ -597,7 +602,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo8",
         256 * K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     time(
         "halo16-1k",
         "halo",
@@ -605,7 +610,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo16",
         K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     time(
         "halo16-4k",
         "halo",
@@ -613,7 +618,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo16",
         4 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo16-16k",
         "halo",
@@ -621,7 +626,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo16",
         16 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo16-64k",
         "halo",
@@ -629,7 +634,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo16",
         64 * K,
     )
-    .must(HALF_MORE),
+    .with_bars(HALF_MORE),
     time(
         "halo16-256k",
         "halo",
@@ -637,7 +642,7 @@ const HERE_ROWS: &[CompareRow] = &[
         "halo16",
         256 * K,
     )
-    .must(BETTER),
+    .with_bars(BETTER),
     row(
         "startup2",
         "startup",
@@ -645,7 +650,7 @@ const HERE_ROWS: &[CompareRow] = &[
         ("startup2", FigureSource::Wall),
         FigureUnit::Ms,
     )
-    .held("spawn2", FIVE_TIMES),
+    .with_limit("spawn2", FIVE_TIMES),
     row(
         "startup64",
         "startup",
@@ -653,7 +658,7 @@ const HERE_ROWS: &[CompareRow] = &[
         ("startup64", FigureSource::Wall),
         FigureUnit::Ms,
     )
-    .held("spawn64", FIVE_TIMES),
+    .with_limit("spawn64", FIVE_TIMES),
     row(
         "memory64",
         "memory",
@@ -661,7 +666,7 @@ const HERE_ROWS: &[CompareRow] = &[
         ("memory", FigureSource::Size(0)),
         FigureUnit::Kib,
     )
-    .must(&[&[Bar::Value(1536.0)]]),
+    .with_bars(&[&[Bar::Value(1536.0)]]),
     row(
         "memory64-pss",
         "memory",
@@ -698,26 +703,28 @@ const HERE_ROWS: &[CompareRow] = &[
     time("sum8-1m", "sums", "8 ranks: allreduce 1 MiB", "sum8", M).near_copies("both.1048576", 8),
     time("sum8-4m", "sums", "8 ranks: allreduce 4 MiB", "sum8", 4 * M)
         .near_copies("both.4194304", 8),
-    count("isend", "MPI_Isend 8 B", 0).must(&[&[Bar::Value(ISEND_BUDGET)]]),
+    count("isend", "MPI_Isend 8 B", 0).with_bars(&[&[Bar::Value(ISEND_BUDGET)]]),
     count("irecv", "MPI_Irecv 8 B", 1),
     count("wait", "MPI_Wait, message there", 2),
-    count("isend-irecv-wait", "the three together", 3).must(&[&[Bar::Value(SUM_BUDGET)]]),
-    sum("count0", "the three, 0 B with a status").must(AT_MOST_330),
-    sum("count1", "the three, 1 B with a status").must(AT_MOST_330),
-    sum("count4", "the three, 4 B with a status").must(AT_MOST_330),
-    sum("count8", "the three, 8 B with a status").must(AT_MOST_330),
-    sum("count9", "the three, 9 B with a status").must(AT_MOST_330),
-    sum("count16", "the three, 16 B with a status").must(AT_MOST_330),
-    sum("count32", "the three, 32 B with a status").must(AT_MOST_330),
-    sum("count48", "the three, 48 B with a status").must(AT_MOST_330),
-    sum("count64", "the three, 64 B with a status").must(&[&[Bar::Value(466.0)]]),
-    sum("count256", "the three, 256 B with a status").must(&[&[Bar::Value(514.0)]]),
-    sum("count1k", "the three, 1 KiB with a status").must(&[&[Bar::Value(706.0)]]),
-    sum("count8-multiple", "the same, 8 B, MPI_THREAD_MULTIPLE").must(AT_MOST_480),
-    sum("count16-multiple", "the same, 16 B, MPI_THREAD_MULTIPLE").must(AT_MOST_480),
-    sum("count48-multiple", "the same, 48 B, MPI_THREAD_MULTIPLE").must(AT_MOST_480),
-    sum("count64-multiple", "the same, 64 B, MPI_THREAD_MULTIPLE").must(&[&[Bar::Value(616.0)]]),
-    sum("count1k-multiple", "the same, 1 KiB, MPI_THREAD_MULTIPLE").must(&[&[Bar::Value(856.0)]]),
+    count("isend-irecv-wait", "the three together", 3).with_bars(&[&[Bar::Value(SUM_BUDGET)]]),
+    sum("count0", "the three, 0 B with a status").with_bars(AT_MOST_330),
+    sum("count1", "the three, 1 B with a status").with_bars(AT_MOST_330),
+    sum("count4", "the three, 4 B with a status").with_bars(AT_MOST_330),
+    sum("count8", "the three, 8 B with a status").with_bars(AT_MOST_330),
+    sum("count9", "the three, 9 B with a status").with_bars(AT_MOST_330),
+    sum("count16", "the three, 16 B with a status").with_bars(AT_MOST_330),
+    sum("count32", "the three, 32 B with a status").with_bars(AT_MOST_330),
+    sum("count48", "the three, 48 B with a status").with_bars(AT_MOST_330),
+    sum("count64", "the three, 64 B with a status").with_bars(&[&[Bar::Value(466.0)]]),
+    sum("count256", "the three, 256 B with a status").with_bars(&[&[Bar::Value(514.0)]]),
+    sum("count1k", "the three, 1 KiB with a status").with_bars(&[&[Bar::Value(706.0)]]),
+    sum("count8-multiple", "the same, 8 B, MPI_THREAD_MULTIPLE").with_bars(AT_MOST_480),
+    sum("count16-multiple", "the same, 16 B, MPI_THREAD_MULTIPLE").with_bars(AT_MOST_480),
+    sum("count48-multiple", "the same, 48 B, MPI_THREAD_MULTIPLE").with_bars(AT_MOST_480),
+    sum("count64-multiple", "the same, 64 B, MPI_THREAD_MULTIPLE")
+        .with_bars(&[&[Bar::Value(616.0)]]),
+    sum("count1k-multiple", "the same, 1 KiB, MPI_THREAD_MULTIPLE")
+        .with_bars(&[&[Bar::Value(856.0)]]),
 ];
 
 /// The run of a row.
@@ -742,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_its_run_and_every_run_a_row_and_a_program() {
+    fn every_row_has_a_run_and_every_run_a_row_and_a_program() {
         for row in ROWS {
             assert_eq!(run_of(row).id, row.run);
         }
@@ -763,7 +770,7 @@ mod tests {
         }
         for row in ROWS {
             let between_hosts = run_of(row).placement.is_between_hosts();
-            let alone = run_of(row).placement.is_for_rmpi_alone();
+            let alone = run_of(row).placement.is_rmpi_only();
             assert_eq!(frames::GROUPS.contains(&row.group), alone, "{}", row.id);
             let figures = row.limit.iter().flat_map(|limit| limit.figures());
             let mut stems = figures.map(|figure| figure.split('.').next().unwrap_or_default());
@@ -796,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_hold_of_every_size_stands_here() {
+    fn every_size_has_its_bar() {
         let counted = RUNS.iter().filter_map(|run| match run.options {
             [bytes] if run.placement == Placement::Counted => Some((run.id, *bytes, 0.0)),
             [bytes, "multiple"] => Some((run.id, *bytes, 150.0)),
@@ -825,7 +832,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_hold_of_a_crowd_stands_here() {
+    fn runs_of_many_ranks_have_their_bars() {
         let bar = |id: &str| ROWS.iter().find(|row| row.id == id).unwrap().bars[0][0];
         for id in ["ring64", "barrier64", "allreduce8"] {
             assert_eq!(bar(id), Bar::Peer(3.0), "{id}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts one contender's launcher, and cleans up behind it whatever becomes of it.
+//! Starts the launcher of one contender, and cleans up after it whether it succeeds or not.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::Error;
 use crate::run::{self, CommandOutcome};
 
-/// Runs a launcher to its end or to the limit. `program` is this binary, which guards the launcher.
+/// Runs a launcher to its end or to the time limit. `program` is this binary, which starts the launcher
+/// ([`run::guarded`]).
 pub(crate) fn start(
     program: &Path,
     launcher: &Command,
@@ -18,30 +19,31 @@ pub(crate) fn start(
 ) -> Result<CommandOutcome, Error> {
     cleanly(|| {
         let outcome = run::run(&mut run::guarded(program, launcher), limit)?;
-        match outcome.complaint() {
-            Some(complaint) => Err(Error::Program(complaint)),
+        match outcome.failure() {
+            Some(failure) => Err(Error::Program(failure)),
             None => Ok(outcome),
         }
     })
 }
 
-/// Runs a launcher in any way, and ends and removes what it left when that failed.
+/// Calls `launch`, which runs a launcher. If that fails, kills the processes and removes the peers' shared memory that
+/// are left.
 pub(crate) fn cleanly<T>(launch: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let shared_memory = SharedMemory::now();
     let outcome = launch();
     run::end_orphans(outcome.is_err());
     if outcome.is_err() {
-        shared_memory.remove_what_peers_left();
+        shared_memory.remove_new_segments_of_peers();
     }
     outcome
 }
 
-/// The files in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.
+/// The names of the files in `/dev/shm` before a run; other MPIs leave their segments there when they are killed.
 struct SharedMemory(BTreeSet<OsString>);
 
 impl SharedMemory {
     const FOLDER: &str = "/dev/shm";
-    /// How the peers' segments begin.
+    /// How the names of the peers' segments begin.
     const PEERS: [&str; 4] = ["sm_segment.", "vader_segment.", "mpich_shm_", "Intel_MPI_"];
 
     fn now() -> Self {
@@ -52,7 +54,7 @@ impl SharedMemory {
         Self(entries.map(|entry| entry.file_name()).collect())
     }
 
-    fn remove_what_peers_left(&self) {
+    fn remove_new_segments_of_peers(&self) {
         let is_peers = |name: &OsString| {
             Self::PEERS
                 .iter()
@@ -63,7 +65,7 @@ impl SharedMemory {
             .difference(&self.0)
             .filter(|name| is_peers(name))
         {
-            // Another user's cannot be removed, and is none of this run's.
+            // Fails for another user's file, which is not from this run.
             drop(std::fs::remove_file(Path::new(Self::FOLDER).join(name)));
         }
     }

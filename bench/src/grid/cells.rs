@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of the grid: which operations, with how many ranks, in which manner, of how many bytes.
+//! The rows of the grid: each has an operation, a number of ranks, a manner and a number of bytes.
 
 use clap::ValueEnum;
 
@@ -15,7 +15,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Its word.
+    /// Its name on the command line.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Extent {
     }
 }
 
-/// Rows whose ratios have a mean of their own.
+/// A group of rows, for whose ratios the report has a mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowGroup {
     /// Two ranks, point to point.
@@ -34,18 +34,18 @@ pub enum RowGroup {
     Pairs,
     /// Collectives of two ranks.
     Coll2,
-    /// Of eight ranks, from or to a root that stays.
+    /// Collectives of eight ranks with a fixed root.
     Rooted8,
-    /// The others of eight ranks.
+    /// The other collectives of eight ranks.
     Others8,
-    /// Of 32 ranks.
+    /// Collectives of 32 ranks.
     Coll32,
-    /// Of 64 ranks.
+    /// Collectives of 64 ranks.
     Coll64,
 }
 
 impl RowGroup {
-    /// All, in the order of the tables.
+    /// All groups, in the order of the tables.
     pub const ALL: [Self; 7] = [
         Self::Pair,
         Self::Pairs,
@@ -70,7 +70,7 @@ impl RowGroup {
         }
     }
 
-    /// The words that choose it.
+    /// The words of `--rows` that select it.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Self::Pair => &["pair"],
@@ -94,23 +94,23 @@ impl RowGroup {
     }
 }
 
-/// How one call follows the other.
+/// How the calls of an operation follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Messages between pairs.
     Messages,
-    /// The same after a start with `MPI_THREAD_MULTIPLE`.
+    /// Messages between pairs, with `MPI_THREAD_MULTIPLE`.
     Threads,
-    /// Collectives one directly after the other, rank 0 is the root.
+    /// Collectives one directly after the other; rank 0 is the root.
     Together,
-    /// A barrier between two of them, whose time does not count.
+    /// Collectives with a barrier before each, whose time does not count; rank 0 is the root.
     Apart,
-    /// The root changes from call to call.
+    /// Collectives whose root changes from call to call.
     Roots,
 }
 
 impl Manner {
-    /// Its word in `--rows` and in titles.
+    /// Its name in `--rows` and in titles.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -138,23 +138,23 @@ impl Manner {
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridRow {
-    /// Where its ratio counts.
+    /// The group in whose mean its ratio counts.
     pub group: RowGroup,
     /// How it is measured.
     pub manner: Manner,
-    /// The operation, as the program calls it.
+    /// The operation, by its name in the program.
     pub metric: &'static str,
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: usize,
-    /// How many bytes.
+    /// The message size in bytes.
     pub bytes: usize,
 }
 
 impl GridRow {
-    /// Its name, which no other row has.
+    /// Its unique name.
     #[must_use]
     pub fn title(&self) -> String {
-        let bytes = if self.moves_nothing() {
+        let bytes = if self.has_no_payload() {
             String::new()
         } else {
             format!(" {}", label(self.bytes))
@@ -167,7 +167,7 @@ impl GridRow {
         format!("{} ranks: {}{bytes}{manner}", self.ranks, self.metric)
     }
 
-    /// Its ranks and its manner: what it has in common with others that stand in one table.
+    /// The title of the table that it is in: number of ranks and manner.
     #[must_use]
     pub fn family(&self) -> String {
         let what = match self.manner {
@@ -180,13 +180,13 @@ impl GridRow {
         format!("{} ranks: {what}", self.ranks)
     }
 
-    fn moves_nothing(&self) -> bool {
+    fn has_no_payload(&self) -> bool {
         self.metric.ends_with("barrier")
     }
 
-    /// Whether a word of `--rows` means it: several words joined by `+` must all.
+    /// Whether a word of `--rows` selects it. Of a word with parts joined by `+`, all parts must select it.
     #[must_use]
-    pub fn is_meant_by(&self, word: &str) -> bool {
+    pub fn is_selected_by(&self, word: &str) -> bool {
         word.split('+').all(|part| self.has_word(part))
     }
 
@@ -195,10 +195,10 @@ impl GridRow {
             || self.manner.label() == word
             || self.metric == word
             || self.metric.split('-').any(|part| part == word)
-            || (!self.moves_nothing() && label(self.bytes) == word)
+            || (!self.has_no_payload() && label(self.bytes) == word)
     }
 
-    /// The words that choose it, but for those of its size.
+    /// The words that select it, except for its size.
     pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
         let words = self.group.words().iter().copied();
         words
@@ -206,7 +206,7 @@ impl GridRow {
             .chain(self.metric.split('-'))
     }
 
-    /// What the buffers of all ranks take.
+    /// The bytes that the buffers of all ranks take.
     fn memory(&self) -> u64 {
         let ranks = self.ranks as u64;
         let blocks = match self.metric.trim_start_matches('i') {
@@ -220,15 +220,15 @@ impl GridRow {
     }
 }
 
-/// No row takes more memory over all ranks.
+/// The most memory (bytes) that a row may take over all ranks.
 const MOST_MEMORY: u64 = 4 << 30;
 
-/// A size as the options say it.
+/// A size as options are written, for instance 64K.
 pub(super) fn label(size: usize) -> String {
     bytes(size as f64)
 }
 
-/// Rows that one start of a program measures.
+/// The rows that one start of a program measures, and the start's name.
 pub(super) struct Family {
     pub(super) name: String,
     pub(super) rows: Vec<GridRow>,
@@ -271,14 +271,14 @@ const NONBLOCKING: &[&str] = &["ibarrier", "iallreduce", "iallgather", "ialltoal
 const K: usize = 1 << 10;
 const M: usize = 1 << 20;
 
-/// `first`, `factor` times it and so on up to `last`.
+/// `first` and its multiples by powers of `factor`, up to `last`.
 fn powers(first: usize, factor: usize, last: usize) -> Vec<usize> {
     std::iter::successors(Some(first), |size| Some(size * factor))
         .take_while(|size| *size <= last)
         .collect()
 }
 
-/// The sizes of a kind of families.
+/// A list of message sizes, which depends on the extent.
 #[derive(Clone, Copy)]
 enum Sizes {
     Plain,
@@ -325,7 +325,7 @@ impl Sizes {
     }
 }
 
-/// The sizes that an operation has among these: a barrier one, a bandwidth none of zero bytes.
+/// Those of `sizes` that an operation has: a barrier has only 0; only latencies have 0 among others.
 fn fitting(metric: &str, sizes: &[usize]) -> Vec<usize> {
     if metric.ends_with("barrier") {
         return vec![0];
@@ -363,7 +363,7 @@ fn family(
     }
 }
 
-/// The whole grid of an extent, start by start.
+/// All rows of an extent, start by start.
 pub(super) fn families(extent: Extent) -> Vec<Family> {
     let pair = |name: &str, group, manner, ranks, metrics, sizes: Sizes| {
         family(
@@ -422,7 +422,7 @@ pub(super) fn families(extent: Extent) -> Vec<Family> {
     all
 }
 
-/// Blocking collectives from rank 0, in both manners.
+/// Blocking collectives with rank 0 as the root, directly after each other and with barriers between them.
 fn blocking(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
     let sizes = sizes.of(extent);
     let mut all = Vec::new();
@@ -436,7 +436,7 @@ fn blocking(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
     all
 }
 
-/// Roots that change, and nonblocking collectives.
+/// Collectives with changing roots, and nonblocking collectives.
 fn further(extent: Extent, ranks: usize, sizes: Sizes) -> Vec<Family> {
     let sizes = sizes.of(extent);
     let of = |kind: &str, rooted, manner, metrics| {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_rows_and_no_two_starts_have_one_name() {
+    fn names_of_rows_and_of_starts_are_unique() {
         for extent in [Extent::Short, Extent::Whole] {
             let rows = rows(extent);
             let titles: BTreeSet<String> = rows.iter().map(GridRow::title).collect();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_grid_has_the_sizes_that_people_look_at() {
+    fn the_short_grid_has_selected_sizes() {
         let sizes = |metric: &str| {
             let rows = rows(Extent::Short).into_iter();
             let rows = rows.filter(|row| row.metric == metric && row.manner == Manner::Messages);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_more_than_4_gib_is_no_row() {
+    fn rows_take_at_most_4_gib() {
         let sizes = [M, 64 * M, 128 * M];
         let kept = family(
             String::new(),
@@ -523,7 +523,7 @@ mod tests {
             let rows = kept.rows.iter().filter(|row| row.metric == metric);
             rows.map(|row| row.bytes).max()
         };
-        // Two buffers of 8 blocks in each of 8 ranks; 9 blocks; 2.
+        // The buffers of each of 8 ranks have 2 x 8 blocks in alltoall, 9 in allgather and 2 in allreduce.
         assert_eq!(most("alltoall"), Some(M));
         assert_eq!(most("allgather"), Some(M));
         assert_eq!(most("allreduce"), Some(128 * M));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn words_mean_groups_operations_manners_and_sizes() {
+    fn words_select_groups_operations_manners_and_sizes() {
         let row = GridRow {
             group: RowGroup::Rooted8,
             manner: Manner::Apart,
@@ -565,16 +565,16 @@ mod tests {
             "64K",
             "coll8+bcast+64K",
         ] {
-            assert!(row.is_meant_by(word), "{word}");
+            assert!(row.is_selected_by(word), "{word}");
         }
         for word in ["coll2", "ibcast", "coll8+8", ""] {
-            assert!(!row.is_meant_by(word), "{word}");
+            assert!(!row.is_selected_by(word), "{word}");
         }
         assert_eq!(row.title(), "8 ranks: bcast 64K, apart");
         let cold = GridRow {
             metric: "latency-cold",
             ..row
         };
-        assert!(cold.is_meant_by("latency") && cold.is_meant_by("cold"));
+        assert!(cold.is_selected_by("latency") && cold.is_selected_by("cold"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From figures to a verdict: which MPI leads in a row.
+//! Turns figures into a verdict: which of two MPIs leads in a row.
 
 use serde::Serialize;
 
@@ -7,25 +7,25 @@ use super::store::GridValue;
 use crate::stats::Summary;
 use crate::unit::FigureUnit;
 
-/// Which of two MPIs leads in a row.
+/// The verdict on rmpi and another contender in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GridOutcome {
-    /// rmpi.
+    /// rmpi leads.
     Leads,
-    /// Another.
+    /// The other contender leads.
     Trails,
-    /// Neither by more than the threshold.
+    /// Neither leads by more than the margin in enough rounds.
     Level,
     /// There are too few rounds in which both were measured.
     Missing,
 }
 
-/// A row of two, round by round.
+/// Two contenders in a row, compared round by round.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct JudgedPair {
     /// rmpi's figures.
     pub own: Option<Summary>,
-    /// The other's.
+    /// The other contender's figures.
     pub other: Option<Summary>,
     /// How many times better rmpi is, in the rounds in which both were measured.
     pub ratio: Option<Summary>,
@@ -33,16 +33,17 @@ pub struct JudgedPair {
     pub outcome: GridOutcome,
 }
 
-/// A lead is more than this.
+/// The ratio that a lead must exceed.
 const MARGIN: f64 = 1.03;
-/// Fewer pairs say nothing.
+/// The fewest rounds with both contenders that allow a verdict.
 const FEWEST_PAIRS: usize = 3;
-/// One pair of so many may say otherwise.
+/// For each such number of rounds, one round may contradict the verdict.
 const PAIRS_PER_EXCEPTION: usize = 7;
-/// Rows are close whose ratio is nearer to 1 than this.
+/// A row is close if its ratio lies between 1 divided by this and this.
 const CLOSE: f64 = 1.15;
 
-/// Judges rmpi's figures against another's. A pair counts where both met the CPUs on one side: see `compare::rounds`.
+/// Compares rmpi's figures with those of another contender. A round counts only if the CPUs were placed alike for both
+/// (on one core, or on two): see `compare::rounds`.
 #[must_use]
 pub fn judge(own: &[GridValue], other: &[GridValue]) -> JudgedPair {
     let pair = |own: &GridValue| {
@@ -61,7 +62,7 @@ pub fn judge(own: &[GridValue], other: &[GridValue]) -> JudgedPair {
 }
 
 impl JudgedPair {
-    /// Whether further rounds may say more.
+    /// Whether the row is so close that it gets further rounds.
     pub(super) fn is_close(&self) -> bool {
         self.ratio
             .is_some_and(|ratio| ratio.median < CLOSE && ratio.median > 1.0 / CLOSE)
@@ -97,7 +98,7 @@ pub(super) fn summary(values: &[GridValue]) -> Option<Summary> {
     Summary::of(&values.iter().map(|value| value.value).collect::<Vec<_>>())
 }
 
-/// The mean of ratios: half as fast and twice as fast make one.
+/// The geometric mean of ratios: that of 0.5 and 2 is 1. `None` if there is no ratio.
 pub(super) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = ratios.map(f64::ln).filter(|log| log.is_finite()).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_seven_may_say_otherwise() {
+    fn one_round_of_seven_may_contradict() {
         let six = [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 1.1];
         let five = [0.9, 0.9, 0.9, 0.9, 0.9, 1.1, 1.1];
         assert_eq!(of_times(&[1.0; 7], &six), GridOutcome::Trails);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_lack_one_or_met_other_cpus_are_no_pairs() {
+    fn rounds_with_one_contender_or_other_cpus_do_not_count() {
         let own = values(FigureUnit::Us, &[1.0; 4]);
         let mut other = values(FigureUnit::Us, &[0.5; 4]);
         other.remove(1);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn half_and_double_make_one() {
+    fn the_mean_of_half_and_double_is_one() {
         let mean = geometric_mean([0.5, 2.0].into_iter()).unwrap();
         assert!((mean - 1.0).abs() < 1e-12);
         assert_eq!(geometric_mean(std::iter::empty()), None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All rows of the grid on few lines: a table for each manner and number of ranks, a line for each operation, a column for each
-//! size.
+//! Shows all rows of the grid in few lines: a table for each manner and number of ranks, with a line for each operation
+//! and a column for each size.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub(super) fn write(text: &mut String, lines: &[GridRowResult]) {
     }
 }
 
-/// What is no time says its unit.
+/// The unit of a line's figures, except for microseconds.
 fn unit(lines: &[&GridRowResult]) -> String {
     match lines.iter().find_map(|line| line.unit) {
         None | Some(FigureUnit::Us) => String::new(),
@@ -69,7 +69,7 @@ fn cell(line: &GridRowResult) -> String {
     }
 }
 
-/// Each once, in the order of the first.
+/// The distinct strings, in the order of their first occurrence.
 fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
     for one in all {

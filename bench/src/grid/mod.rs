@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The grid: every size of every operation, rmpi beside other MPIs or an old build.
+//! The grid: measures every size of every operation with rmpi and other MPIs, or with an old build of rmpi.
 //!
-//! `compare` checks conditions on some rows; the grid finds every row in which another MPI is better. To spend less time in
-//! launchers, one start measures many cells ([`cells`], [`plan`]); all contenders are started in turn in several rounds
-//! ([`rounds`]), and what is measured is kept in a file from which an interrupted measurement goes on ([`store`]).
+//! `compare` checks conditions on some rows; the grid finds every row in which another MPI is better. To spend less
+//! time in launchers, one start of a program measures many cells ([`cells`], [`plan`]). All contenders are started in
+//! turn in several rounds ([`rounds`]). The figures can be stored in a file, with which an interrupted measurement goes
+//! on later ([`store`]).
 
 pub mod cells;
 pub mod judge;
@@ -21,16 +22,16 @@ use cells::Extent;
 use plan::{GridPlan, MOST_ROUNDS, ROUNDS};
 use store::Header;
 
-/// A request for the grid, without the MPIs.
+/// The part of a request that is only for the grid; the MPIs are in [`CompareRequest`].
 #[derive(Clone, Debug)]
 pub struct GridRequest {
-    /// Short or whole.
+    /// How much of the grid is measured.
     pub extent: Extent,
-    /// Measuring time of a cell.
+    /// The measuring time of a cell, in seconds.
     pub seconds: f64,
-    /// The largest size.
+    /// The largest message size (bytes); `None`: no bound.
     pub up_to: Option<usize>,
-    /// So many rounds and no more, instead of three and up to seven.
+    /// The number of rounds of all rows; `None`: three, and up to seven for close rows.
     pub rounds: Option<usize>,
 }
 
@@ -38,54 +39,59 @@ pub struct GridRequest {
 ///
 /// # Errors
 /// When a peer or a row does not exist, or there is no MPI to compare rmpi with.
-pub fn prepare(request: &CompareRequest, asked: &GridRequest) -> Result<GridPlan, Error> {
-    let starts = plan::starts(asked.extent, &request.rows, asked.up_to)?;
+pub fn prepare(request: &CompareRequest, grid_request: &GridRequest) -> Result<GridPlan, Error> {
+    let starts = plan::starts(grid_request.extent, &request.rows, grid_request.up_to)?;
     let mut missing = None;
     let level = |mpi: &Installation| vec![level_of(mpi, &request.levels)];
-    let them = contenders(request, level, |warning| missing = Some(warning.to_owned()))?;
+    let contenders = contenders(request, level, |warning| missing = Some(warning.to_owned()))?;
     if let Some(missing) = missing {
         return Err(Error::Usage(missing));
     }
     let program = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
     Ok(GridPlan {
-        extent: asked.extent,
+        extent: grid_request.extent,
         starts,
-        contenders: them.all,
-        old: them.old,
-        seconds: asked.seconds,
-        rounds: asked.rounds.unwrap_or(ROUNDS),
-        most_rounds: asked.rounds.unwrap_or(MOST_ROUNDS),
+        contenders: contenders.all,
+        old: contenders.old,
+        seconds: grid_request.seconds,
+        rounds: grid_request.rounds.unwrap_or(ROUNDS),
+        most_rounds: grid_request.rounds.unwrap_or(MOST_ROUNDS),
         limit: request.limit,
         program,
     })
 }
 
-/// A peer takes part once, at its best unless only the settings as shipped are wanted.
-fn level_of(mpi: &Installation, wanted: &[Tuning]) -> Tuning {
+/// The setting of a peer, which takes part only once: the best one, unless only the default is requested or there is no
+/// best one.
+fn level_of(mpi: &Installation, requested: &[Tuning]) -> Tuning {
     let cases = [Case::TwoRanks, Case::OneCpu, Case::Crowd];
     let has_best = cases
         .iter()
         .any(|case| mpi.kind.setting(*case, Tuning::Best).is_some());
-    if has_best && wanted != [Tuning::Default] {
+    if has_best && requested != [Tuning::Default] {
         Tuning::Best
     } else {
         Tuning::Default
     }
 }
 
-/// What a file of this measurement says at its beginning.
+/// The first line of the file that stores this measurement.
 #[must_use]
-pub fn header(request: &CompareRequest, asked: &GridRequest, plan: &GridPlan) -> Header {
+pub fn header(request: &CompareRequest, grid_request: &GridRequest, plan: &GridPlan) -> Header {
     Header {
-        grid: asked.extent.label().to_owned(),
-        seconds: asked.seconds,
+        grid: grid_request.extent.label().to_owned(),
+        seconds: grid_request.seconds,
         rows: request.rows.clone(),
-        up_to: asked.up_to,
-        contenders: plan.contenders.iter().map(|who| who.label()).collect(),
+        up_to: grid_request.up_to,
+        contenders: plan
+            .contenders
+            .iter()
+            .map(|contender| contender.label())
+            .collect(),
     }
 }
 
-/// The rows of a plan, a line each.
+/// The rows of a plan as text, one per line.
 #[must_use]
 pub fn list(starts: &[plan::Start]) -> String {
     let row =

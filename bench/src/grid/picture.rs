@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The grid as a plot: a dot for each row, how many times better rmpi is over the bytes.
+//! Draws the grid as a plot: a dot for each row, which shows over the message size how many times better rmpi is.
 
 use super::cells::RowGroup;
 use super::report::{GridReport, GridRowResult};
 use plot::{Axis, LinePlot, Point, Scale, Series};
 
-/// Draws the rows that were measured, against the peers, or against the old build where there are none.
+/// Draws the rows that were measured, compared with the best peer, or with the old build if there is no peer.
 #[must_use]
 pub fn picture(report: &GridReport) -> String {
     let with_peers = !report.against_peers.is_empty();
@@ -89,9 +89,9 @@ mod tests {
         let mut all = record(0, "pair", &row(0), &[]);
         for (bytes, other) in [(0, 2.0), (1024, 0.5)] {
             let figures = [("rmpi (default)", Some(1.0)), ("other (best)", Some(other))];
-            for (who, sample) in record(0, "pair", &row(bytes), &figures).samples {
+            for (name, sample) in record(0, "pair", &row(bytes), &figures).samples {
                 all.samples
-                    .entry(who)
+                    .entry(name)
                     .or_default()
                     .cells
                     .extend(sample.cells);
@@ -100,7 +100,7 @@ mod tests {
         store.add(all).unwrap();
         let report = conclude(&plan, &store, machine::describe());
         look(&picture(&report), |document| {
-            // Two rows and the legend; the third was not measured.
+            // The dots of two rows and the legend's; the third row was not measured.
             assert_eq!(of_class(document, "f0").len(), 3);
             assert_eq!(of_class(document, "one").len(), 1);
             assert!(has_text(document, "point to point") && has_text(document, "times better"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which starts there are, of which programs, and about how long they take.
+//! The starts of programs that the grid consists of, and estimates of how long they take.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::peers::{Case, Setting, Tuning};
 
 /// Rounds in which all rows are measured.
 pub const ROUNDS: usize = 3;
-/// Rounds at most for rows in which two MPIs are too close to tell which is faster.
+/// The most rounds for rows in which two MPIs are too close to decide which one is faster.
 pub const MOST_ROUNDS: usize = 7;
-/// Default measuring time of a cell.
+/// The default measuring time of a cell, in seconds.
 pub const SECONDS: f64 = 0.05;
-/// After so long no further round of close rows begins in the short grid.
+/// The time (s) after which the short grid begins no further round of close rows.
 pub const SHORT_SECONDS: f64 = 40.0 * 60.0;
-/// A start may take so many times what it should.
-const PATIENCE: f64 = 5.0;
+/// A start is killed after its estimated time multiplied by this.
+const LIMIT_FACTOR: f64 = 5.0;
 
 /// One start of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     /// Its name.
     pub name: String,
-    /// What it measures, all with the same ranks and in the same manner.
+    /// The rows that it measures; all have the same number of ranks and the same manner.
     pub rows: Vec<GridRow>,
 }
 
 impl Start {
-    /// How many ranks.
+    /// The number of ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.rows.first().map_or(0, |row| row.ranks)
@@ -48,7 +48,7 @@ impl Start {
         (program, words)
     }
 
-    /// OPERATION:BYTES:BYTES...,OPERATION:BYTES...
+    /// The value of `--cells`: OPERATION:BYTES:BYTES...,OPERATION:BYTES...
     fn cells(&self) -> String {
         let mut text = String::new();
         let mut before = "";
@@ -65,19 +65,20 @@ impl Start {
         text
     }
 
-    /// About how long it takes, launcher included, in seconds: as tried with four MPIs on a machine of two CPUs.
+    /// An estimate of how long it takes in seconds, launcher included, from trials with four MPIs on a machine with two
+    /// CPUs.
     #[must_use]
     pub fn estimate(&self, seconds: f64) -> f64 {
-        let (launch, beside) = match self.ranks() {
+        let (launch, per_row) = match self.ranks() {
             0..=2 => (0.5, 0.03),
             3..=8 => (0.7, 0.06),
             9..=32 => (1.5, 0.17),
             _ => (2.5, 0.27),
         };
-        launch + self.rows.len() as f64 * (seconds + beside)
+        launch + self.rows.len() as f64 * (seconds + per_row)
     }
 
-    /// The same start with some of its rows.
+    /// The start with only those rows for which `keep` is `true`; `None` if there are none.
     pub(super) fn only(&self, keep: impl Fn(&GridRow) -> bool) -> Option<Self> {
         let rows: Vec<GridRow> = self.rows.iter().copied().filter(keep).collect();
         (!rows.is_empty()).then(|| Self {
@@ -90,28 +91,29 @@ impl Start {
 /// The plan of a measurement.
 #[derive(Debug)]
 pub struct GridPlan {
-    /// Short or whole.
+    /// How much of the grid is measured.
     pub extent: Extent,
-    /// The starts, in their order.
+    /// The starts, in the order in which they run.
     pub starts: Vec<Start>,
-    /// Ours first.
+    /// The contenders; rmpi is the first.
     pub contenders: Vec<CompareContender>,
-    /// The index of the other build of ours.
+    /// The index of the old build of rmpi, if there is one.
     pub old: Option<usize>,
-    /// Measuring time of a cell.
+    /// The measuring time of a cell, in seconds.
     pub seconds: f64,
-    /// Rounds of everything.
+    /// The number of rounds with all rows.
     pub rounds: usize,
-    /// Rounds of rows that are close.
+    /// The most rounds of a row that is close.
     pub most_rounds: usize,
-    /// The longest that a start may take, if it should take less than a fifth of that.
+    /// The time limit of a start. A start with a longer estimate gets five times that estimate instead, if that is
+    /// more.
     pub limit: Duration,
     /// This binary.
     pub program: PathBuf,
 }
 
 impl GridPlan {
-    /// About how long so many rounds of everything take.
+    /// An estimate of how long `rounds` rounds of all rows take, in seconds.
     #[must_use]
     pub fn estimate(&self, rounds: usize) -> f64 {
         let round: f64 = self
@@ -122,7 +124,7 @@ impl GridPlan {
         round * (rounds * self.contenders.len()) as f64
     }
 
-    /// The same in words, for who waits.
+    /// The size of the measurement and its estimated duration as text for the user.
     #[must_use]
     pub fn duration_in_words(&self) -> String {
         let minutes = (self.estimate(self.rounds) / 60.0).ceil();
@@ -143,14 +145,14 @@ impl GridPlan {
         )
     }
 
-    /// The longest that a start may take.
+    /// The time limit of a start.
     pub(super) fn limit_of(&self, start: &Start) -> Duration {
         self.limit.max(Duration::from_secs_f64(
-            PATIENCE * start.estimate(self.seconds),
+            LIMIT_FACTOR * start.estimate(self.seconds),
         ))
     }
 
-    /// How a contender is started with so many ranks: at its best where that is known.
+    /// The setting of a contender with `ranks` ranks: that of its level, otherwise the default.
     pub(super) fn setting(contender: &CompareContender, ranks: usize) -> Setting {
         let case = match machine::cpus().count() {
             cpus if ranks <= cpus => Case::TwoRanks,
@@ -164,16 +166,17 @@ impl GridPlan {
     }
 }
 
-/// The starts of an extent with the rows that the words mean (all without any) and that have at most so many bytes.
+/// The starts of an extent with the rows that one of `words` selects (all rows if there are none) and that have at most
+/// `up_to` bytes.
 ///
 /// # Errors
-/// When a word means no row.
+/// When a word selects no row, or no row is left.
 pub fn starts(extent: Extent, words: &[String], up_to: Option<usize>) -> Result<Vec<Start>, Error> {
     let all = families(extent);
     let rows = || all.iter().flat_map(|family| &family.rows);
     if let Some(wrong) = words
         .iter()
-        .find(|word| !rows().any(|row| row.is_meant_by(word)))
+        .find(|word| !rows().any(|row| row.is_selected_by(word)))
     {
         let mut known: Vec<&str> = rows().flat_map(GridRow::words).collect();
         known.sort_unstable();
@@ -183,21 +186,21 @@ pub fn starts(extent: Extent, words: &[String], up_to: Option<usize>) -> Result<
             known.join(", ")
         )));
     }
-    let wanted = |row: &GridRow| {
+    let is_requested = |row: &GridRow| {
         let small = up_to.is_none_or(|most| row.bytes <= most);
-        small && (words.is_empty() || words.iter().any(|word| row.is_meant_by(word)))
+        small && (words.is_empty() || words.iter().any(|word| row.is_selected_by(word)))
     };
     let start = |family: cells::Family| {
         Start {
             name: family.name,
             rows: family.rows,
         }
-        .only(wanted)
+        .only(is_requested)
     };
     let starts: Vec<Start> = families(extent).into_iter().filter_map(start).collect();
     if starts.is_empty() {
         return Err(Error::Usage(
-            "no row of the grid is as small as --up-to says".to_owned(),
+            "no row of the grid is within --up-to".to_owned(),
         ));
     }
     Ok(starts)
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn three_rounds_of_the_short_grid_with_three_peers_leave_time_for_close_rows() {
+    fn three_rounds_of_the_short_grid_leave_time_for_close_rows() {
         let round: f64 = chosen(Extent::Short, &[], None)
             .iter()
             .map(|start| start.estimate(SECONDS))
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_sizes_leave_whole_starts_out() {
+    fn words_and_sizes_select_starts() {
         let names = |starts: Vec<Start>| -> Vec<String> {
             starts.into_iter().map(|start| start.name).collect()
         };
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_is_answered_with_the_known_ones() {
+    fn the_error_for_an_unknown_word_names_the_known_ones() {
         let error = starts(Extent::Short, &["bcats".to_owned()], None)
             .unwrap_err()
             .to_string();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of the grid: means of the groups, the rows where another MPI leads, the whole table, and failures.
+//! The report of the grid: the means of the groups, the rows in which another MPI leads, the table of all rows, and the
+//! failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,85 +16,85 @@ use crate::machine::Description;
 use crate::stats::Summary;
 use crate::unit::{FigureUnit, three_digits};
 
-/// rmpi against one other in a row.
+/// rmpi compared with another contender in a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Opponent {
-    /// Its name.
+    /// The other contender's name.
     pub name: String,
-    /// Whether it is the old build.
+    /// Whether it is the old build of rmpi.
     pub is_old: bool,
-    /// Figures and verdict.
+    /// The figures and the verdict.
     pub judged: JudgedPair,
 }
 
 /// One row's outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct GridRowResult {
-    /// Its name.
+    /// The row's name.
     pub title: String,
-    /// Where its ratio counts.
+    /// The group in whose mean its ratio counts.
     pub group: &'static str,
-    /// Its ranks and manner, in words.
+    /// Its number of ranks and its manner, as text.
     pub family: String,
-    /// What is done.
+    /// Its operation.
     pub operation: &'static str,
-    /// How many bytes.
+    /// Its message size in bytes.
     pub bytes: usize,
-    /// The unit of its figures.
+    /// The unit of its figures; `None` if it has no figure.
     pub unit: Option<FigureUnit>,
     /// rmpi's figures.
     pub own: Option<Summary>,
-    /// The best peer.
+    /// The comparison with the best peer.
     pub peer: Option<Opponent>,
-    /// The old build.
+    /// The comparison with the old build.
     pub old: Option<Opponent>,
     /// The medians of all contenders.
     pub medians: BTreeMap<String, f64>,
 }
 
-/// The mean of a group and how its rows fell out.
+/// The mean of a group, and its number of rows that each side leads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mean {
     /// The group.
     pub group: &'static str,
-    /// How many times better rmpi is, over all rows of the group.
+    /// How many times better rmpi is: the geometric mean over the group's rows.
     pub times_better: f64,
-    /// How many rows that is over.
+    /// The number of rows in the mean.
     pub rows: usize,
-    /// In so many rmpi leads.
+    /// The number of rows in which rmpi leads.
     pub leads: usize,
-    /// In so many the other leads.
+    /// The number of rows in which the other contender leads.
     pub trails: usize,
 }
 
-/// The whole of it.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub struct GridReport {
-    /// Where and when.
+    /// The machine and the time.
     pub machine: Description,
-    /// Short or whole.
+    /// The extent: `short` or `whole`.
     pub extent: &'static str,
-    /// Measuring time of a cell.
+    /// The measuring time of a cell, in seconds.
     pub seconds: f64,
-    /// Rounds of everything, and at most of a row.
+    /// The number of rounds with all rows, and the most rounds of a close row.
     pub rounds: (usize, usize),
-    /// Whether all rounds of everything are there.
+    /// Whether all rounds with all rows were finished.
     pub complete: bool,
     /// Each library's version string.
     pub libraries: BTreeMap<String, String>,
-    /// Group by group, against the best peer of each row.
+    /// For each group, the comparison with the best peer of each row.
     pub against_peers: Vec<Mean>,
-    /// Group by group, against the old build.
+    /// For each group, the comparison with the old build.
     pub against_old: Vec<Mean>,
-    /// Row by row.
+    /// One result per row.
     pub lines: Vec<GridRowResult>,
-    /// How many times a contender was measured with both CPUs on one physical core.
+    /// The number of runs of a contender with both CPUs on one physical core.
     pub on_one_core: usize,
-    /// Contender, start, reason.
+    /// Failed runs: contender, start, reason.
     pub failures: BTreeSet<(String, String, String)>,
 }
 
-/// rmpi against the best peer and against the old build in a row, in the rounds before `rounds`.
+/// Compares rmpi with the best peer and with the old build in a row, in the rounds before `rounds`.
 pub(super) fn opponents(
     plan: &GridPlan,
     store: &GridStore,
@@ -119,7 +120,8 @@ pub(super) fn opponents(
     best(peers).into_iter().chain(old).collect()
 }
 
-/// Who is best beside rmpi, in the rounds in which both were measured; not who shares far fewer of them than others do.
+/// The best peer, by the rounds in which both it and rmpi were measured. A peer with less than half as many such rounds
+/// as another peer does not count.
 fn best(peers: Vec<Opponent>) -> Option<Opponent> {
     let pairs = |peer: &Opponent| peer.judged.ratio.map_or(0, |ratio| ratio.count);
     let ratio = |peer: &Opponent| {
@@ -134,7 +136,7 @@ fn best(peers: Vec<Opponent>) -> Option<Opponent> {
         .min_by(|one, other| ratio(one).total_cmp(&ratio(other)))
 }
 
-/// Draws the conclusions.
+/// Makes the report from the stored figures.
 #[must_use]
 pub fn conclude(plan: &GridPlan, store: &GridStore, machine: Description) -> GridReport {
     let rows = plan
@@ -150,11 +152,11 @@ pub fn conclude(plan: &GridPlan, store: &GridStore, machine: Description) -> Gri
             record
                 .samples
                 .iter()
-                .map(move |(who, sample)| (record, who, sample))
+                .map(move |(name, sample)| (record, name, sample))
         })
     };
-    let failure = |(record, who, sample): (&GridRecord, &String, &GridSample)| {
-        Some((who.clone(), record.start.clone(), sample.failure.clone()?))
+    let failure = |(record, name, sample): (&GridRecord, &String, &GridSample)| {
+        Some((name.clone(), record.start.clone(), sample.failure.clone()?))
     };
     let all = |round| {
         plan.starts
@@ -168,7 +170,7 @@ pub fn conclude(plan: &GridPlan, store: &GridStore, machine: Description) -> Gri
         rounds: (plan.rounds, plan.most_rounds),
         complete: (0..plan.rounds).all(all),
         libraries: samples()
-            .filter_map(|(_, who, sample)| Some((who.clone(), sample.library.clone()?)))
+            .filter_map(|(_, name, sample)| Some((name.clone(), sample.library.clone()?)))
             .collect(),
         against_peers: means(&lines, |line| line.peer.as_ref()),
         against_old: means(&lines, |line| line.old.as_ref()),
@@ -192,7 +194,7 @@ fn line(plan: &GridPlan, store: &GridStore, start: &Start, row: &GridRow) -> Gri
     let units = plan
         .contenders
         .iter()
-        .filter_map(|who| Some(values(&who.label()).first()?.unit));
+        .filter_map(|contender| Some(values(&contender.label()).first()?.unit));
     let (old, peers): (Vec<_>, Vec<_>) = opponents(plan, store, start, row, usize::MAX)
         .into_iter()
         .partition(|opponent| opponent.is_old);
@@ -230,15 +232,20 @@ fn means(lines: &[GridRowResult], side: Side) -> Vec<Mean> {
 }
 
 impl GridReport {
-    /// Whether everything was measured and no peer leads in any row.
+    /// Whether all rows were measured and neither a peer nor the old build leads in any row.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let trails = |opponent: Option<&Opponent>| {
+        let is_behind = |opponent: Option<&Opponent>| {
             opponent.is_some_and(|one| one.judged.outcome == GridOutcome::Trails)
         };
-        let lost = |line: &GridRowResult| trails(line.peer.as_ref()) || trails(line.old.as_ref());
+        let trails =
+            |line: &GridRowResult| is_behind(line.peer.as_ref()) || is_behind(line.old.as_ref());
         let measured = |line: &GridRowResult| line.own.is_some();
-        self.complete && self.lines.iter().all(|line| measured(line) && !lost(line))
+        self.complete
+            && self
+                .lines
+                .iter()
+                .all(|line| measured(line) && !trails(line))
     }
 
     /// The report as text.
@@ -312,7 +319,7 @@ impl GridReport {
         }
     }
 
-    /// Means, counts, and the rows where the other leads.
+    /// Writes the means, the counts, and the rows in which the other contender leads.
     fn section(&self, text: &mut String, means: &[Mean], side: Side) {
         text.push_str(
             "| group | times better (geometric mean) | rows | rmpi leads | another leads |\n|---|---|---|---|---|\n",
@@ -333,32 +340,32 @@ impl GridReport {
         let trails = |line: &&GridRowResult| {
             side(line).is_some_and(|one| one.judged.outcome == GridOutcome::Trails)
         };
-        let mut lost: Vec<&GridRowResult> = self.lines.iter().filter(trails).collect();
-        lost.sort_by(|one, other| {
+        let mut rows: Vec<&GridRowResult> = self.lines.iter().filter(trails).collect();
+        rows.sort_by(|one, other| {
             let of = |line: &GridRowResult| ratio(line).unwrap_or(f64::INFINITY);
             of(one).total_cmp(&of(other))
         });
-        if lost.is_empty() {
+        if rows.is_empty() {
             let judged = |line: &GridRowResult| {
                 side(line).is_some_and(|one| one.judged.outcome != GridOutcome::Missing)
             };
             text.push_str(if self.lines.iter().any(judged) {
-                "\nNobody else leads in any row.\n\n"
+                "\nNo other contender leads in any row.\n\n"
             } else {
-                "\nWho leads takes at least three rounds to say.\n\n"
+                "\nAt least three rounds are needed to decide which MPI leads.\n\n"
             });
             return;
         }
-        let plural = if lost.len() == 1 { "" } else { "s" };
+        let plural = if rows.len() == 1 { "" } else { "s" };
         let _ = writeln!(
             text,
             "\n### Where another leads: {} row{plural}, the worst first\n",
-            lost.len()
+            rows.len()
         );
         text.push_str(
             "| row | unit | rmpi | the other | | times better |\n|---|---|---|---|---|---|\n",
         );
-        for line in lost {
+        for line in rows {
             row(text, line, side(line));
         }
         text.push('\n');
@@ -389,8 +396,8 @@ impl GridReport {
             return;
         }
         text.push_str("\n## What did not work\n\n");
-        for (who, start, why) in &self.failures {
-            let _ = writeln!(text, "- {who}, {start}: {why}");
+        for (name, start, why) in &self.failures {
+            let _ = writeln!(text, "- {name}, {start}: {why}");
         }
     }
 }
@@ -408,7 +415,7 @@ fn row(text: &mut String, line: &GridRowResult, opponent: Option<&Opponent>) {
     );
 }
 
-/// A figure; beside that of small messages the messages per second.
+/// A figure as text; for bandwidths of messages up to 1 KiB also the messages per second.
 fn shown(line: &GridRowResult, summary: Option<&Summary>) -> String {
     let Some((summary, unit)) = summary.zip(line.unit) else {
         return "–".to_owned();
@@ -430,7 +437,7 @@ fn other(line: &GridRowResult, opponent: Option<&Opponent>) -> String {
     shown(line, opponent.and_then(|one| one.judged.other.as_ref()))
 }
 
-/// The ratio and from where to where it went; bold where the other leads.
+/// The median and the range of the ratios as text, in bold if the other contender leads.
 fn times(opponent: Option<&Opponent>) -> String {
     let Some((opponent, ratio)) = opponent.and_then(|one| Some((one, one.judged.ratio?))) else {
         return "–".to_owned();
@@ -533,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_held_against_the_best_peer_and_the_old_build() {
+    fn a_row_is_compared_with_the_best_peer_and_the_old_build() {
         let report = report(LATENCY, 1.0, 1.5, Some(9.0), 0.8);
         let text = report.markdown();
         assert!(
@@ -552,12 +559,15 @@ mod tests {
             text.contains("| 1.50 | 1.50 (1.50–1.50; 3 rounds) |"),
             "{text}"
         );
-        assert!(text.contains("Nobody else leads in any row."), "{text}");
+        assert!(
+            text.contains("No other contender leads in any row."),
+            "{text}"
+        );
         assert!(!report.passed() && report.complete);
     }
 
     #[test]
-    fn all_rows_stand_in_few_lines_too() {
+    fn all_rows_are_in_the_matrix_too() {
         let mut report = report(LATENCY, 1.0, 1.5, None, 0.8);
         let mut wide = report.lines[0].clone();
         (wide.bytes, wide.peer) = (1024, None);
@@ -568,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn small_windows_say_messages_per_second_too() {
+    fn small_messages_have_messages_per_second_too() {
         let report = report(ONE_WAY, 400.0, 400.0, None, 200.0);
         let text = report.markdown();
         assert!(
@@ -580,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_is_told_and_is_no_best() {
+    fn a_failed_contender_is_reported_and_is_not_the_best() {
         let text = report(LATENCY, 1.0, 1.0, None, 2.0).markdown();
         assert!(
             text.contains("- slow (best), pair: exit status: 9\n"),
@@ -590,15 +600,15 @@ mod tests {
     }
 
     #[test]
-    fn the_best_shares_as_many_rounds_as_the_others() {
+    fn the_best_peer_has_as_many_rounds_as_the_others() {
         let plan = plan(&[LATENCY]);
         let mut store = GridStore::default();
         for round in 0..5 {
-            // What looks best was measured once.
-            let lucky = (round == 0).then_some(0.1);
+            // The contender with the best figure was measured only once.
+            let single_figure = (round == 0).then_some(0.1);
             let figures = [
                 ("rmpi (default)", Some(1.0)),
-                ("slow (best)", lucky),
+                ("slow (best)", single_figure),
                 ("other (best)", Some(2.0)),
             ];
             store
@@ -612,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_told() {
+    fn an_incomplete_measurement_is_reported() {
         let plan = plan(&[LATENCY]);
         let report = conclude(&plan, &GridStore::default(), machine::describe());
         let text = report.markdown();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measuring itself: each start with all contenders in turn, round after round, then further rounds of rows that are
-//! close.
+//! The measurement: rounds in which each start runs with all contenders in turn, then further rounds of the rows that
+//! are close.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,12 +14,12 @@ use crate::compare::rounds::{CLOSE_BELOW_US, CompareContender, line_now};
 use crate::compare::start::cleanly;
 use crate::{Error, interrupt, programs, run};
 
-/// How often a start is repeated because the CPUs moved meanwhile.
+/// How often a start is tried if the CPUs move during it.
 const TRIES: usize = 3;
-/// How often those are started again who met the CPUs on the side where fewer met them.
+/// How often contenders are started again whose CPUs were not placed like those of most (one core, or two).
 const REPEATS: usize = 2;
 
-/// Builds both programs for every contender, as far as they are needed.
+/// Builds the programs that the plan needs, for every contender.
 ///
 /// # Errors
 /// When the compiler fails, with its message.
@@ -39,15 +39,16 @@ pub fn build(plan: &GridPlan) -> Result<(), Error> {
     Ok(())
 }
 
-/// A progress event.
+/// Receives progress events.
 pub trait Listener {
-    /// There are so many starts in all.
+    /// The total number of starts is known, or has changed.
     fn expect(&mut self, starts: usize);
-    /// This comes next.
-    fn tell(&mut self, what: &str);
+    /// The next start begins; `what` describes it.
+    fn next(&mut self, what: &str);
 }
 
-/// Measures what the store does not hold yet. After a signal only whole starts of a round are there.
+/// Measures what the store does not hold yet. After a signal the store has only starts of a round that were finished
+/// with all contenders.
 ///
 /// # Errors
 /// When the store's file cannot be written.
@@ -73,8 +74,8 @@ pub fn measure(
     Ok(())
 }
 
-/// The starts with the rows alone that were close in the rounds of everything: so a measurement that is continued finds
-/// the same ones.
+/// The starts with only those rows that were close in the rounds with all rows. Further rounds do not count here, so a
+/// continued measurement selects the same rows.
 fn close_starts(plan: &GridPlan, store: &GridStore) -> Vec<Start> {
     let close = |start: &Start| {
         start.only(|row| {
@@ -96,7 +97,7 @@ fn round_of(
     for start in starts {
         if store.has(round, &start.name) {
             for _ in &plan.contenders {
-                listener.tell(&format!("round {}: {} is there", round + 1, start.name));
+                listener.next(&format!("round {}: {} is stored", round + 1, start.name));
             }
             continue;
         }
@@ -116,7 +117,7 @@ fn time_is_over(plan: &GridPlan, start: &Start, round: usize, seconds: f64) -> b
     plan.extent == Extent::Short && round >= plan.rounds && seconds + next > SHORT_SECONDS
 }
 
-/// One start with all contenders; `None` after a signal.
+/// Runs one start with all contenders; `None` after a signal.
 fn start_of_all(
     plan: &GridPlan,
     start: &Start,
@@ -127,29 +128,32 @@ fn start_of_all(
     let began = Instant::now();
     let mut samples = BTreeMap::new();
     let contenders = plan.contenders.len();
-    let mut line = line_of(plan, start);
+    let mut line = cache_line_of(plan, start);
     // Each round begins with another contender.
     let in_turn = (0..contenders).map(|turn| &plan.contenders[(turn + round) % contenders]);
     for contender in in_turn.clone() {
-        let who = contender.label();
-        listener.tell(&format!("round {}: {} with {who}", round + 1, start.name));
-        let sample = if store.gave_up(&start.name, &who) {
+        let name = contender.label();
+        listener.next(&format!("round {}: {} with {name}", round + 1, start.name));
+        let sample = if store.has_given_up(&start.name, &name) {
             GridSample {
-                failure: Some("not asked again after two failures".to_owned()),
+                failure: Some("not run again after two failures".to_owned()),
                 ..GridSample::default()
             }
         } else {
-            settled(plan, start, contender, &mut line)
+            until_settled(plan, start, contender, &mut line)
         };
         if interrupt::seen() {
             return None;
         }
-        samples.insert(who, sample);
+        samples.insert(name, sample);
     }
     for _ in 0..REPEATS {
-        let strays = strays(&samples);
-        for contender in in_turn.clone().filter(|who| strays.contains(&who.label())) {
-            let sample = settled(plan, start, contender, &mut line);
+        let misplaced = misplaced(&samples);
+        for contender in in_turn
+            .clone()
+            .filter(|contender| misplaced.contains(&contender.label()))
+        {
+            let sample = until_settled(plan, start, contender, &mut line);
             if interrupt::seen() {
                 return None;
             }
@@ -166,8 +170,9 @@ fn start_of_all(
     })
 }
 
-/// Those who met the CPUs on another side than most did: their figures cannot be held against the others'.
-fn strays(samples: &BTreeMap<String, GridSample>) -> Vec<String> {
+/// The contenders whose CPUs were not placed (on one core, or on two) like those of most contenders. Their figures
+/// cannot be compared with the others.
+fn misplaced(samples: &BTreeMap<String, GridSample>) -> Vec<String> {
     let measured = || {
         samples
             .iter()
@@ -177,19 +182,20 @@ fn strays(samples: &BTreeMap<String, GridSample>) -> Vec<String> {
     let most_are_close = 2 * close > measured().count();
     measured()
         .filter(|(_, sample)| sample.close != most_are_close)
-        .map(|(who, _)| who.clone())
+        .map(|(name, _)| name.clone())
         .collect()
 }
 
-/// The cache line now; `None` where the distance of two CPUs does not matter.
-fn line_of(plan: &GridPlan, start: &Start) -> Option<f64> {
+/// Measures the one-way time of a cache line (µs); `None` if the start has not exactly two ranks.
+fn cache_line_of(plan: &GridPlan, start: &Start) -> Option<f64> {
     (start.ranks() == 2)
         .then(|| line_now(&plan.program))
         .flatten()
 }
 
-/// Starts a contender until the CPUs were on one side before and after.
-fn settled(
+/// Runs a contender, and repeats that until its CPUs are placed alike (on one core, or on two) before and after the
+/// run.
+fn until_settled(
     plan: &GridPlan,
     start: &Start,
     contender: &CompareContender,
@@ -198,7 +204,7 @@ fn settled(
     for _ in 0..TRIES {
         let before = line.take();
         let mut sample = sample(plan, start, contender);
-        *line = line_of(plan, start);
+        *line = cache_line_of(plan, start);
         let sides = [before, *line].map(|line| line.is_some_and(|us| us < CLOSE_BELOW_US));
         if sides[0] == sides[1] || sample.failure.is_some() || interrupt::seen() {
             sample.close = sides[0];
@@ -211,7 +217,7 @@ fn settled(
     }
 }
 
-/// What a contender prints until its end or the limit.
+/// Runs a contender once, and reads what it prints until its end or the time limit.
 fn sample(plan: &GridPlan, start: &Start, contender: &CompareContender) -> GridSample {
     let command = command(plan, start, contender);
     let mut sample = GridSample::default();
@@ -221,8 +227,8 @@ fn sample(plan: &GridPlan, start: &Start, contender: &CompareContender) -> GridS
             plan.limit_of(start),
         )?;
         read(&outcome.stdout, &mut sample);
-        match outcome.complaint() {
-            Some(complaint) => Err(Error::Program(complaint)),
+        match outcome.failure() {
+            Some(failure) => Err(Error::Program(failure)),
             None => Ok(()),
         }
     });
@@ -241,13 +247,13 @@ fn command(plan: &GridPlan, start: &Start, contender: &CompareContender) -> Comm
     let mut command = contender
         .mpi
         .launcher(GridPlan::setting(contender, ranks), ranks, None);
-    // What a launcher leaves there when it is killed goes away with our binaries.
+    // Temporary files of a killed launcher are removed with the binaries.
     command.env("TMPDIR", &contender.binaries);
     command.arg(contender.binaries.join(program)).args(words);
     command
 }
 
-/// Takes the cells and the library's name out of what was printed; launchers print lines of their own.
+/// Reads the cells and the library's name from the output, and skips the lines of launchers.
 fn read(printed: &str, sample: &mut GridSample) {
     for line in printed.lines() {
         if line.starts_with("{\"metric\":") {
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_met_other_cpus_than_most_is_a_stray() {
+    fn contenders_with_other_cpus_than_most_are_misplaced() {
         let samples = |sides: &[Option<bool>]| {
             let sample = |side: &Option<bool>| GridSample {
                 close: side.unwrap_or(false),
@@ -308,7 +314,7 @@ mod tests {
             let all: BTreeMap<String, GridSample> = named
                 .map(|(index, side)| (index.to_string(), sample(side)))
                 .collect();
-            strays(&all)
+            misplaced(&all)
         };
         assert_eq!(samples(&[Some(true), Some(true), Some(false), None]), ["2"]);
         assert_eq!(samples(&[Some(false), Some(true), Some(false)]), ["1"]);
@@ -317,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn further_rounds_hold_the_rows_that_are_close() {
+    fn further_rounds_have_the_rows_that_are_close() {
         let plan = plan(&[row(8), row(64)]);
         let mut store = GridStore::default();
         for round in 0..3 {
@@ -330,9 +336,9 @@ mod tests {
                 )
             };
             let mut both = figure(&row(8), 1.1);
-            for (who, sample) in figure(&row(64), 2.0).samples {
+            for (name, sample) in figure(&row(64), 2.0).samples {
                 both.samples
-                    .entry(who)
+                    .entry(name)
                     .or_default()
                     .cells
                     .extend(sample.cells);
@@ -342,7 +348,7 @@ mod tests {
         let close = close_starts(&plan, &store);
         assert_eq!(close.len(), 1);
         assert_eq!(close[0].rows, [row(8)]);
-        // What a further round measured does not change the choice.
+        // The figures of further rounds do not change the selection.
         let far = record(
             3,
             "pair",
@@ -354,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn further_rounds_end_when_the_short_grid_has_taken_its_time() {
+    fn further_rounds_end_at_the_time_limit_of_the_short_grid() {
         let mut plan = plan(&[row(8)]);
         let start = plan.starts[0].clone();
         assert!(!time_is_over(&plan, &start, 3, SHORT_SECONDS - 100.0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The grid's figures, start by start, and the file that stores them: a JSON line for the measurement and one for each start
-//! of a round when all contenders are through with it. A line is written at once, so that an interruption leaves at most
-//! the last one cut off; that one is measured again.
+//! The grid's figures, and the file that stores them: a JSON line that identifies the measurement, and one for each
+//! start of a round, written when all contenders have run it. An interruption leaves at most the last line incomplete;
+//! that start is measured again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,22 +14,22 @@ use super::cells::GridRow;
 use crate::Error;
 use crate::unit::FigureUnit;
 
-/// Which measurement a file holds.
+/// Identifies the measurement that a file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Short or whole.
+    /// The extent: `short` or `complete_bytes`.
     pub grid: String,
-    /// Measuring time of a cell.
+    /// The measuring time of a cell, in seconds.
     pub seconds: f64,
     /// The words of `--rows`.
     pub rows: Vec<String>,
-    /// The largest size.
+    /// The largest message size (bytes), if there is a bound.
     pub up_to: Option<usize>,
     /// The MPIs that are measured.
     pub contenders: Vec<String>,
 }
 
-/// Why a sample is missing that is not the contender's fault.
+/// The failure of a sample that is not the contender's fault.
 pub(super) const MOVED: &str = "the CPUs moved between physical cores in every try";
 
 /// A figure that a program printed.
@@ -37,7 +37,7 @@ pub(super) const MOVED: &str = "the CPUs moved between physical cores in every t
 pub struct Cell {
     /// The operation.
     pub metric: String,
-    /// How many bytes.
+    /// The message size in bytes.
     pub bytes: usize,
     /// The figure's unit.
     pub unit: FigureUnit,
@@ -45,29 +45,29 @@ pub struct Cell {
     pub value: f64,
 }
 
-/// What one contender made of a start.
+/// The result of one contender in a start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GridSample {
-    /// What it measured until its end or its failure.
+    /// The figures that it printed before its end or its failure.
     pub cells: Vec<Cell>,
-    /// Whether both CPUs were one core meanwhile.
+    /// Whether both CPUs were on one physical core.
     pub close: bool,
-    /// Why it did not finish.
+    /// Why it failed; `None` if it did not.
     pub failure: Option<String>,
-    /// What its library says it is.
+    /// The version string of its library.
     pub library: Option<String>,
 }
 
-/// A start of a round with all contenders.
+/// The results of all contenders in one start of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GridRecord {
     /// The round, from 0.
     pub round: usize,
     /// The start's name.
     pub start: String,
-    /// How long all of it took.
+    /// How long all contenders together took.
     pub seconds: f64,
-    /// By the contenders' names.
+    /// The results by the contenders' names.
     pub samples: BTreeMap<String, GridSample>,
 }
 
@@ -80,11 +80,11 @@ pub struct GridValue {
     pub value: f64,
     /// Its unit.
     pub unit: FigureUnit,
-    /// Whether both CPUs were one core meanwhile.
+    /// Whether both CPUs were on one physical core.
     pub close: bool,
 }
 
-/// All records, and where they are kept.
+/// All records, and the file that they are written to.
 #[derive(Debug, Default)]
 pub struct GridStore {
     records: Vec<GridRecord>,
@@ -92,7 +92,7 @@ pub struct GridStore {
 }
 
 impl GridStore {
-    /// A store in a file: what it holds already is read. Without a file it is in memory alone.
+    /// Opens a store with a file, and reads the records that the file has. Without a file, the store is only in memory.
     ///
     /// # Errors
     /// When the file holds another measurement, or cannot be read and written.
@@ -109,9 +109,9 @@ impl GridStore {
             .open(path)
             .map_err(what)?;
         let text = std::fs::read_to_string(path).map_err(what)?;
-        let (records, whole) = read(&text, header, path)?;
-        file.set_len(whole as u64).map_err(what)?;
-        if whole == 0 {
+        let (records, complete_bytes) = read(&text, header, path)?;
+        file.set_len(complete_bytes as u64).map_err(what)?;
+        if complete_bytes == 0 {
             file.write_all(line(header)?.as_bytes()).map_err(what)?;
         }
         Ok(Self {
@@ -120,7 +120,7 @@ impl GridStore {
         })
     }
 
-    /// Whether a start of a round is there.
+    /// Whether the store has a start of a round.
     #[must_use]
     pub fn has(&self, round: usize, start: &str) -> bool {
         self.records
@@ -128,7 +128,7 @@ impl GridStore {
             .any(|record| record.round == round && record.start == start)
     }
 
-    /// Keeps a record.
+    /// Adds a record, also to the file.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -142,7 +142,7 @@ impl GridStore {
         Ok(())
     }
 
-    /// How long everything took so far.
+    /// The measuring time of all records, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.records.iter().map(|record| record.seconds).sum()
@@ -154,9 +154,10 @@ impl GridStore {
         &self.records
     }
 
-    /// Whether a contender failed in a start in each of the last two rounds that it was in.
+    /// Whether a contender failed in a start in each of the last two rounds that have a result of it; moved CPUs do not
+    /// count as failure.
     #[must_use]
-    pub fn gave_up(&self, start: &str, contender: &str) -> bool {
+    pub fn has_given_up(&self, start: &str, contender: &str) -> bool {
         let mut last = self.samples(start, contender).rev().take(2);
         let failed = |sample: Option<(usize, &GridSample)>| {
             let failure = sample.and_then(|(_, sample)| sample.failure.as_deref());
@@ -165,7 +166,7 @@ impl GridStore {
         failed(last.next()) && failed(last.next())
     }
 
-    /// The figures of a row that a start measures, round by round.
+    /// The figures of a row that a start measures, at most one per round.
     #[must_use]
     pub fn values(&self, start: &str, row: &GridRow, contender: &str) -> Vec<GridValue> {
         let of = |(round, sample): (usize, &GridSample)| {
@@ -200,10 +201,10 @@ fn line(value: &impl Serialize) -> Result<String, Error> {
         .map_err(|e| Error::Program(format!("cannot write JSON: {e}")))
 }
 
-/// The records of a text, and how many of its bytes are whole lines.
+/// Reads the records of a file's text; also returns the number of bytes in complete lines.
 fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<GridRecord>, usize), Error> {
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let mut lines = text[..whole].lines();
+    let complete_bytes = text.rfind('\n').map_or(0, |end| end + 1);
+    let mut lines = text[..complete_bytes].lines();
     let Some(first) = lines.next() else {
         return Ok((Vec::new(), 0));
     };
@@ -225,7 +226,7 @@ fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<GridRecord>, us
             Err(_) => return other(&format!("is damaged in line {}", index + 2)),
         }
     }
-    Ok((records, whole))
+    Ok((records, complete_bytes))
 }
 
 #[cfg(test)]
@@ -263,7 +264,7 @@ pub(super) mod testing {
             seconds: 1.0,
             samples: figures
                 .iter()
-                .map(|(who, value)| ((*who).to_owned(), sample(*value)))
+                .map(|(name, value)| ((*name).to_owned(), sample(*value)))
                 .collect(),
         }
     }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_there_again() {
+    fn stored_records_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
         let mut store = GridStore::open(Some(&path), &header()).unwrap();
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_is_cut_off_is_measured_again() {
+    fn an_incomplete_last_line_is_measured_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
         let mut store = GridStore::open(Some(&path), &header()).unwrap();
@@ -335,7 +336,7 @@ mod tests {
             drop(store);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
-        // Not even the first line is whole.
+        // The first line is incomplete too.
         std::fs::write(&path, &text[..10]).unwrap();
         assert!(
             GridStore::open(Some(&path), &header())
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn another_measurement_is_not_continued_and_not_touched() {
+    fn the_file_of_another_measurement_is_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
         drop(GridStore::open(Some(&path), &header()).unwrap());
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_the_middle_that_cannot_be_read_is_told() {
+    fn an_unreadable_line_in_the_middle_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("grid.json");
         drop(GridStore::open(Some(&path), &header()).unwrap());
@@ -381,22 +382,22 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_twice_in_a_row_is_not_asked_again() {
+    fn a_contender_that_fails_twice_in_a_row_is_not_run_again() {
         let mut store = GridStore::default();
         let bad = |round| record(round, "pair", &ROW, &[("other", None)]);
-        for (record, gave_up) in [
+        for (record, has_given_up) in [
             (bad(0), false),
             (good(1), false),
             (bad(2), false),
             (bad(3), true),
         ] {
             store.add(record).unwrap();
-            assert_eq!(store.gave_up("pair", "other"), gave_up);
+            assert_eq!(store.has_given_up("pair", "other"), has_given_up);
         }
         let mut moved = bad(4);
         let other = moved.samples.entry("other".to_owned()).or_default();
         other.failure = Some(MOVED.to_owned());
         store.add(moved).unwrap();
-        assert!(!store.gave_up("pair", "other"));
+        assert!(!store.has_given_up("pair", "other"));
     }
 }

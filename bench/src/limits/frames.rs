@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits of DPDK between two processes, without MPI: bursts of Ethernet frames without recovery of lost ones.
+//! The limits of DPDK between two processes, without MPI: bursts of Ethernet frames, without recovery from loss.
 //!
-//! A link is a pair of devices. [`Link::Memif`] needs nothing: two processes share memory. [`Link::Configured`] is what `RMPI_DPDK`
-//! names for the two ranks of a job.
+//! A link is a pair of devices. [`Link::Memif`] needs no hardware: the two processes share memory. [`Link::Configured`]
+//! is the pair that `RMPI_DPDK` names for the two ranks of a job.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) enum Link {
 /// The variable that names the ports of ranks.
 const VARIABLE: &str = "RMPI_DPDK";
 
-/// The two ports of a pair of ranks over a link of shared memory, as [`VARIABLE`] has them.
+/// The ports of two ranks that share memory (memif), in the syntax of [`VARIABLE`].
 pub(crate) fn memif_ports() -> String {
     let process = std::process::id();
     let port = |number: u32, role: &str| {
@@ -32,10 +32,10 @@ pub(crate) fn memif_ports() -> String {
     format!("{}; {}", port(1, "server"), port(2, "client"))
 }
 
-/// The two ports that are named.
+/// The two ports that [`VARIABLE`] names, in its syntax.
 ///
 /// # Errors
-/// When there are not two.
+/// When it does not name exactly two ports with virtual devices.
 pub(crate) fn configured() -> Result<String, Error> {
     let ports = std::env::var(VARIABLE).unwrap_or_default();
     match devices_of(&ports) {
@@ -58,9 +58,9 @@ impl Link {
     }
 }
 
-/// The devices of a list of two ports.
+/// The devices of a list of two ports; `None` if the list is of another form.
 fn devices_of(ports: &str) -> Option<[String; 2]> {
-    // Without what is said behind a device, and not on a bus: frames here are of one length, in ordinary pages.
+    // Only a virtual device without further options: frames here have one length and lie in ordinary pages.
     let device = |port: &str| {
         let words: Vec<&str> = port.split_whitespace().collect();
         match words.as_slice() {
@@ -77,7 +77,7 @@ fn devices_of(ports: &str) -> Option<[String; 2]> {
 #[derive(Debug)]
 pub(super) struct LinkEnd {
     port: DpdkPort,
-    /// What is sent, and where what comes is delivered.
+    /// The payload that is sent, or the place where arriving payload is stored.
     buffer: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ impl LinkEnd {
         })
     }
 
-    /// A message there and back, `trips` times.
+    /// Sends a message of one frame there and back, `trips` times.
     pub(super) fn trips(&mut self, member: &Member, bytes: usize, trips: u64) -> Result<(), Halt> {
         for _ in 0..trips {
             if member.index == 0 {
@@ -104,26 +104,26 @@ impl LinkEnd {
         Ok(())
     }
 
-    /// Messages of a frame each, in windows, of which each is answered.
+    /// Sends messages of one frame each, in windows of [`MESSAGES`]; the receiver answers each window with one frame.
     pub(super) fn rate(&mut self, member: &Member, bytes: usize, count: u64) -> Result<(), Halt> {
         for _ in 0..(count / MESSAGES).max(1) {
-            let (out, back) = match member.index {
+            let (frames_out, frames_in) = match member.index {
                 0 => (MESSAGES, 1),
                 _ => (1, MESSAGES),
             };
             if member.index == 1 {
-                self.wait_for(member, back)?;
+                self.wait_for(member, frames_in)?;
             }
-            self.send(member, bytes, out)?;
+            self.send(member, bytes, frames_out)?;
             if member.index == 0 {
-                self.wait_for(member, back)?;
+                self.wait_for(member, frames_in)?;
             }
         }
         Ok(())
     }
 
-    /// Messages of so many bytes one way, in packets of [`PACKET_BYTES`]: each with a checksum, which is verified before it is
-    /// delivered to its place.
+    /// Sends `count` messages of `bytes` bytes one way, in packets of [`PACKET_BYTES`]. Each packet has a checksum,
+    /// which the receiver verifies before it copies the payload to its place.
     pub(super) fn stream(&mut self, member: &Member, bytes: usize, count: u64) -> Result<(), Halt> {
         self.buffer.resize(bytes * BUFFERS, FILL);
         let packets = count * bytes.div_ceil(PACKET_BYTES) as u64;
@@ -139,52 +139,55 @@ impl LinkEnd {
     }
 
     fn send_stream(&mut self, member: &Member, bytes: usize, packets: u64) -> Result<(), Halt> {
-        let (mut sent, mut known) = (0, 0);
+        let (mut sent, mut acknowledged) = (0, 0);
         let Self { port, buffer } = self;
         member.spin(|| {
-            while sent < packets && sent - known < IN_FLIGHT {
-                let part = &buffer[part_of(sent, bytes)];
-                if !put(port, part.len() + EXTRA_BYTES, |body| {
-                    seal(body, sent, part)
+            while sent < packets && sent - acknowledged < IN_FLIGHT {
+                let part = &buffer[place_of(sent, bytes)];
+                if !push_frame(port, part.len() + NUMBER_AND_CHECKSUM_BYTES, |body| {
+                    encode(body, sent, part)
                 }) {
                     break;
                 }
                 sent += 1;
             }
             port.flush();
-            for_each(port, |body| known = known.max(number_in(body)));
-            known == packets
+            for_each_frame(port, |body| {
+                acknowledged = acknowledged.max(number_in(body))
+            });
+            acknowledged == packets
         })
     }
 
     fn deliver(&mut self, member: &Member, bytes: usize, packets: u64) -> Result<(), Halt> {
-        let (mut came, mut told) = (0, 0);
-        let mut are_right = true;
+        let (mut received, mut acknowledged) = (0, 0);
+        let mut are_valid = true;
         let Self { port, buffer } = self;
         member.spin(|| {
-            for_each(port, |body| {
-                let place = part_of(came, bytes);
-                are_right &= unseal(body, came, &mut buffer[place]);
-                came += 1;
+            for_each_frame(port, |body| {
+                let place = place_of(received, bytes);
+                are_valid &= decode(body, received, &mut buffer[place]);
+                received += 1;
             });
-            let is_due = came >= told + ACKNOWLEDGED || came == packets && told != packets;
+            let is_due = received >= acknowledged + ACKNOWLEDGED
+                || received == packets && acknowledged != packets;
             if is_due
-                && put(port, EXTRA_BYTES, |body| {
-                    body[..8].copy_from_slice(&came.to_ne_bytes())
+                && push_frame(port, NUMBER_AND_CHECKSUM_BYTES, |body| {
+                    body[..8].copy_from_slice(&received.to_ne_bytes())
                 })
             {
-                told = came;
+                acknowledged = received;
             }
             port.flush();
-            told == packets && !port.has_unsent() || !are_right
+            acknowledged == packets && !port.has_unsent() || !are_valid
         })?;
-        are_right.then_some(()).ok_or(Halt::WRONG_BYTES)
+        are_valid.then_some(()).ok_or(Halt::WRONG_BYTES)
     }
 
-    /// Sends frames with so many bytes.
+    /// Sends `frames` frames with `bytes` bytes of payload.
     fn send(&mut self, member: &Member, bytes: usize, mut frames: u64) -> Result<(), Halt> {
         member.spin(|| {
-            while frames != 0 && put(&mut self.port, bytes, |_| ()) {
+            while frames != 0 && push_frame(&mut self.port, bytes, |_| ()) {
                 frames -= 1;
             }
             self.port.flush();
@@ -194,14 +197,14 @@ impl LinkEnd {
 
     fn wait_for(&mut self, member: &Member, mut frames: u64) -> Result<(), Halt> {
         member.spin(|| {
-            for_each(&mut self.port, |_| frames = frames.saturating_sub(1));
+            for_each_frame(&mut self.port, |_| frames = frames.saturating_sub(1));
             frames == 0
         })
     }
 }
 
-/// Writes a frame with so many bytes, if there is room for one.
-fn put(port: &mut DpdkPort, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+/// Queues a frame whose `bytes` bytes of payload `write` fills in; returns `false` if there is no room for one.
+fn push_frame(port: &mut DpdkPort, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
     let Some(frame) = port.buffer() else {
         return false;
     };
@@ -214,8 +217,8 @@ fn put(port: &mut DpdkPort, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool
     true
 }
 
-/// The contents of the frames that have arrived.
-fn for_each(port: &mut DpdkPort, mut each: impl FnMut(&[u8])) {
+/// Calls `each` with the payload of every frame that has arrived.
+fn for_each_frame(port: &mut DpdkPort, mut each: impl FnMut(&[u8])) {
     for index in 0..port.receive() {
         let frame = port.received(index).and_then(|it| it.split_first_chunk());
         if let Some((&HEAD, body)) = frame {
@@ -224,34 +227,34 @@ fn for_each(port: &mut DpdkPort, mut each: impl FnMut(&[u8])) {
     }
 }
 
-/// Where a packet belongs: messages go round all buffers.
-fn part_of(number: u64, bytes: usize) -> Range<usize> {
+/// The place of packet `number` in the buffer; messages of `bytes` bytes rotate over [`BUFFERS`] places.
+fn place_of(number: u64, bytes: usize) -> Range<usize> {
     let number = usize::try_from(number).unwrap_or(0);
-    let of_message = bytes.div_ceil(PACKET_BYTES);
-    let message = number / of_message % BUFFERS * bytes;
-    let start = number % of_message * PACKET_BYTES;
+    let in_message = bytes.div_ceil(PACKET_BYTES);
+    let message = number / in_message % BUFFERS * bytes;
+    let start = number % in_message * PACKET_BYTES;
     message + start..message + bytes.min(start + PACKET_BYTES)
 }
 
-/// Number, data and checksum.
-fn seal(body: &mut [u8], number: u64, part: &[u8]) {
+/// Writes a packet: number, payload, checksum.
+fn encode(body: &mut [u8], number: u64, part: &[u8]) {
     body[..8].copy_from_slice(&number.to_ne_bytes());
     body[8..8 + part.len()].copy_from_slice(part);
     let sum = crc32fast::hash(&body[..8 + part.len()]);
     body[8 + part.len()..].copy_from_slice(&sum.to_ne_bytes());
 }
 
-/// Copies the data of the packet of that number to its place, if it is right.
-fn unseal(body: &[u8], number: u64, place: &mut [u8]) -> bool {
-    let Some((sealed, sum)) = body.split_at_checked(8 + place.len()) else {
+/// Copies the payload of a packet to its place, if its number and its checksum are right; returns whether they are.
+fn decode(body: &[u8], number: u64, place: &mut [u8]) -> bool {
+    let Some((encoded, sum)) = body.split_at_checked(8 + place.len()) else {
         return false;
     };
-    let is_right =
-        number_in(body) == number && sum.starts_with(&crc32fast::hash(sealed).to_ne_bytes());
-    if is_right {
-        place.copy_from_slice(&sealed[8..]);
+    let is_valid =
+        number_in(body) == number && sum.starts_with(&crc32fast::hash(encoded).to_ne_bytes());
+    if is_valid {
+        place.copy_from_slice(&encoded[8..]);
     }
-    is_right
+    is_valid
 }
 
 fn number_in(body: &[u8]) -> u64 {
@@ -259,20 +262,20 @@ fn number_in(body: &[u8]) -> u64 {
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The broadcast address, and an EtherType for local experiments (IEEE 802).
+/// The Ethernet header: broadcast, a local source address, and an EtherType for local experiments (IEEE 802).
 const HEAD: [u8; HEAD_BYTES] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
 ];
 const HEAD_BYTES: usize = 14;
 const LEAST_FRAME_BYTES: usize = 60;
-/// Number and checksum of a packet.
-const EXTRA_BYTES: usize = 12;
-/// What a packet of RoCE carries over Ethernet.
+/// The size of a packet's number and checksum.
+const NUMBER_AND_CHECKSUM_BYTES: usize = 12;
+/// The payload of a packet: RoCE's path MTU over Ethernet of 1,500 bytes.
 const PACKET_BYTES: usize = 1024;
-const FRAME_BYTES: usize = HEAD_BYTES + EXTRA_BYTES + PACKET_BYTES;
-/// Messages of a window.
+const FRAME_BYTES: usize = HEAD_BYTES + NUMBER_AND_CHECKSUM_BYTES + PACKET_BYTES;
+/// Messages per window.
 pub(super) const MESSAGES: u64 = 64;
-/// Packets under way, and how many are acknowledged at once: fewer than wait in any device.
+/// The most packets in flight, and how many packets one acknowledgement covers. Any device's receive queue holds more.
 const IN_FLIGHT: u64 = 256;
 const ACKNOWLEDGED: u64 = 64;
 const FILL: u8 = 0x5a;
@@ -299,23 +302,23 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_delivered_if_it_is_whole() {
+    fn a_packet_is_delivered_if_it_is_undamaged() {
         let (part, mut place) = ([7; 100], [0; 100]);
-        let mut body = [0; EXTRA_BYTES + 100];
-        seal(&mut body, 9, &part);
-        assert!(unseal(&body, 9, &mut place) && place == part);
-        assert!(!unseal(&body, 8, &mut place));
-        assert!(!unseal(&body[..50], 9, &mut place));
+        let mut body = [0; NUMBER_AND_CHECKSUM_BYTES + 100];
+        encode(&mut body, 9, &part);
+        assert!(decode(&body, 9, &mut place) && place == part);
+        assert!(!decode(&body, 8, &mut place));
+        assert!(!decode(&body[..50], 9, &mut place));
         body[40] ^= 1;
         place = [0; 100];
-        assert!(!unseal(&body, 9, &mut place) && place == [0; 100]);
+        assert!(!decode(&body, 9, &mut place) && place == [0; 100]);
     }
 
     #[test]
-    fn packets_cover_a_message_and_begin_again() {
-        assert_eq!(part_of(0, 2500), 0..1024);
-        assert_eq!(part_of(2, 2500), 2048..2500);
-        assert_eq!(part_of(3, 2500), 2500..3524);
-        assert_eq!(part_of(3 * BUFFERS as u64, 2500), 0..1024);
+    fn packets_cover_a_message_and_places_rotate() {
+        assert_eq!(place_of(0, 2500), 0..1024);
+        assert_eq!(place_of(2, 2500), 2048..2500);
+        assert_eq!(place_of(3, 2500), 2500..3524);
+        assert_eq!(place_of(3 * BUFFERS as u64, 2500), 0..1024);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits of the machine, measured without MPI: the figures that a message-passing library is compared with.
 //!
-//! Everything is measured between processes over shared memory (not between threads), because that is what ranks are;
-//! between two hosts over TCP ([`tcp`]).
+//! On one host everything is measured between processes over shared memory (not between threads), because ranks are
+//! processes; between two hosts, over TCP and UDP ([`tcp`]).
 
 pub(crate) mod frames;
 mod raw;
@@ -31,21 +31,21 @@ use team::Team;
 pub struct Figure {
     /// Its name in options and JSON, for instance `line` or `split.65536`.
     pub id: String,
-    /// What it is, in words.
+    /// What is measured, for people.
     pub title: String,
     /// The unit of the values.
     pub unit: FigureUnit,
-    /// Bytes per message.
+    /// Bytes per message; 0 if there are none.
     pub size: usize,
     /// Median of the batches.
     pub median: f64,
-    /// The value that 99 of 100 batches reach or surpass.
+    /// The value that 99 of 100 batches equal or better.
     pub p99: f64,
     /// The best batch.
     pub best: f64,
     /// The worst batch.
     pub worst: f64,
-    /// How many batches.
+    /// The number of measured batches.
     pub batches: usize,
 }
 
@@ -59,7 +59,7 @@ struct Limit {
     how: LimitMethod,
 }
 
-/// Which processes measure it, and what they do.
+/// Which processes measure a limit, and what they do.
 #[derive(Clone, Copy, Debug)]
 enum LimitMethod {
     TwoCpus(LimitTask),
@@ -72,7 +72,7 @@ enum LimitMethod {
 const SMALL: &[usize] = &[64, 256, 1 << 10, 4 << 10];
 const LARGE: &[usize] = &[4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// All limits, in the order of the table that is printed.
+/// All limits of one host, in the order of the printed table.
 const LIMITS: [Limit; 21] = [
     limit(
         "line",
@@ -223,7 +223,7 @@ const LIMITS: [Limit; 21] = [
     ),
 ];
 
-/// What goes in one frame, and what in several.
+/// Message sizes that fit into one frame, and those of streams.
 const FRAMES: &[usize] = &[8, 64, 1 << 10];
 const STREAMED: &[usize] = &[4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
@@ -243,22 +243,23 @@ const fn limit(
     }
 }
 
-/// The names that [`measure`] knows.
+/// The names that [`measure`] accepts.
 pub fn names() -> impl Iterator<Item = &'static str> {
     LIMITS.iter().map(|limit| limit.name)
 }
 
-/// Those that are measured where none is named: not those over DPDK, which need devices.
-pub fn usual_names() -> impl Iterator<Item = &'static str> {
-    let is_usual = |limit: &&Limit| !matches!(limit.how, LimitMethod::OverLink(..));
-    LIMITS.iter().filter(is_usual).map(|limit| limit.name)
+/// The names of the limits that are measured by default: all except those over DPDK, which need devices.
+pub fn default_names() -> impl Iterator<Item = &'static str> {
+    let is_default = |limit: &&Limit| !matches!(limit.how, LimitMethod::OverLink(..));
+    LIMITS.iter().filter(is_default).map(|limit| limit.name)
 }
 
-/// Measures one limit: `NAME` in all its sizes, `NAME.BYTES` in one. `program` must be a binary whose `main` begins with
-/// [`serve_if_asked`].
+/// Measures one limit: `NAME` in all its sizes, `NAME.BYTES` in one. `program` must be a binary whose `main` begins
+/// with [`serve_if_requested`].
 ///
 /// # Errors
-/// An unknown name, a single CPU where two are needed, or what the system refused, in words.
+/// When the name is unknown, when the limit needs two CPUs and this process may use only one, or when a system call
+/// fails.
 pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
     let (limit, sizes) = find(name).ok_or_else(|| {
         let known: Vec<_> = names().collect();
@@ -302,7 +303,7 @@ impl Limit {
     ) -> Result<Figure, Error> {
         let seconds = match self.how {
             LimitMethod::TwoCpus(task) => {
-                let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
+                let (one, other) = cpus.two().ok_or_else(|| self.too_few_cpus())?;
                 Team::start(program, &[one, other])?.measure(task, size, budget)?
             }
             LimitMethod::OneCpu(task) => {
@@ -314,7 +315,7 @@ impl Limit {
             LimitMethod::Spawn(processes) => spawn_and_wait(processes, budget)?,
             LimitMethod::OverLink(task, link) => {
                 dpdk_sys::available().map_err(Error::Limit)?;
-                let (one, other) = cpus.two().ok_or_else(|| self.needs_two())?;
+                let (one, other) = cpus.two().ok_or_else(|| self.too_few_cpus())?;
                 let devices = link.devices()?;
                 Team::start_with(program, &[one, other], &devices)?.measure(task, size, budget)?
             }
@@ -322,7 +323,7 @@ impl Limit {
         Ok(self.in_units(size, &seconds))
     }
 
-    fn needs_two(&self) -> Error {
+    fn too_few_cpus(&self) -> Error {
         Error::Limit(format!(
             "{} needs two CPUs, this process may use one",
             self.name
@@ -349,7 +350,7 @@ impl Limit {
     }
 }
 
-/// Seconds from the start of the first to the end of the last of some processes that do nothing.
+/// Measures the seconds from starting the first of `processes` processes that do nothing to the end of the last.
 fn spawn_and_wait(processes: usize, budget: Duration) -> Result<Summary, Error> {
     let begin = Instant::now();
     let mut samples = Vec::new();
@@ -371,12 +372,13 @@ fn spawn_and_wait(processes: usize, budget: Duration) -> Result<Summary, Error> 
 /// The first argument of a process that only measures limits and prints them as JSON lines.
 pub const RUN_WORD: &str = "limits-run";
 
-/// Runs this process's part of the measurement if it was started by [`measure`] or with [`RUN_WORD`], and returns `true`
-/// afterwards. Every binary that measures limits calls this first.
+/// Runs this process's part of the measurement if the process was started by [`measure`], by [`tcp::between`] or with
+/// [`RUN_WORD`], and returns `true` afterwards; otherwise returns `false`. Every binary that measures limits calls this
+/// first.
 #[must_use]
-pub fn serve_if_asked() -> bool {
+pub fn serve_if_requested() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
-    if team::serve_if_asked(&arguments) || tcp::serve_if_asked(&arguments) {
+    if team::serve_if_requested(&arguments) || tcp::serve_if_requested(&arguments) {
         return true;
     }
     let [_, word, milliseconds, names @ ..] = arguments.as_slice() else {
@@ -385,7 +387,7 @@ pub fn serve_if_asked() -> bool {
     if word != RUN_WORD {
         return false;
     }
-    // The process that requested these figures has closed the pipe.
+    // This process is killed when the process that requested the figures ends.
     let _set = set_pdeathsig(Signal::SIGKILL);
     let budget = Duration::from_millis(milliseconds.parse().unwrap_or(100));
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(&arguments[0]));
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_limit_is_told_with_the_known_ones() {
+    fn the_error_for_an_unknown_limit_names_the_known_ones() {
         let error = measure(Path::new("unused"), "splat", Duration::ZERO)
             .unwrap_err()
             .to_string();
@@ -439,9 +441,13 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_devices_is_measured_where_it_is_named() {
-        let usual: Vec<_> = usual_names().collect();
-        assert!(usual.contains(&"line") && !usual.contains(&"memif") && !usual.contains(&"dpdk"));
+    fn limits_that_need_devices_are_not_measured_by_default() {
+        let defaults: Vec<_> = default_names().collect();
+        assert!(
+            defaults.contains(&"line")
+                && !defaults.contains(&"memif")
+                && !defaults.contains(&"dpdk")
+        );
         assert!(names().any(|name| name == "memif"));
     }
 

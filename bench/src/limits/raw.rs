@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(unsafe_code)]
-//! Memory shared between the measuring processes, and the three system calls that have no safe wrapper elsewhere.
+//! Memory shared between the measuring processes, and the system calls that have no safe wrapper elsewhere.
 //!
 //! # Safety
-//! This file guards the mapping of an [`Arena`]: its lifetime, its bounds and that only atomics are reached through
-//! references (invariant A1), bytes through bounded copies (A2). Everything it exports is safe to call.
+//! This file guards the mapping of an [`Arena`]: its lifetime (invariant A3), its bounds, and that the mapping is
+//! reached only as atomics through references (A1) or as bytes through bounded copies (A2). Every exported function is
+//! safe to call.
 //!
-//! - **A1**: the first `line_count` lines of the mapping are reached only as [`CacheLine`]s, whose fields are all atomics.
+//! - **A1**: the first `line_count` lines of the mapping are reached only as [`CacheLine`]s, which has only atomic
+//!   fields.
 //! - **A2**: the rest (the bulk) is reached only through [`Arena::write_bulk`] and [`Arena::read_bulk`], which copy; no
 //!   reference into it is ever made, so a write of the other process races with no reference.
 //! - **A3**: the mapping lives as long as the arena, and the memfd behind it never shrinks: its descriptor is private
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// One cache line: a flag and what travels beside it.
+/// One cache line: a flag, payload and a futex word.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(super) struct CacheLine {
@@ -31,7 +33,7 @@ pub(super) struct CacheLine {
     pub(super) seq: AtomicU64,
     /// Payload words beside the flag.
     pub(super) words: [AtomicU64; 6],
-    /// The word a process sleeps on.
+    /// The futex word that a process sleeps on.
     pub(super) sleep: AtomicU32,
     pad: AtomicU32,
 }
@@ -147,7 +149,7 @@ impl Drop for Arena {
     }
 }
 
-/// Sleeps until woken, if `word` still holds `value`; may return early for no reason. At most one second.
+/// Sleeps until woken, for at most one second, if `word` still holds `value`. May return early (spuriously).
 pub(super) fn futex_wait(word: &AtomicU32, value: u32) {
     let second = libc::timespec {
         tv_sec: 1,
@@ -155,7 +157,8 @@ pub(super) fn futex_wait(word: &AtomicU32, value: u32) {
     };
     // SAFETY:
     // - `word` is a live, aligned 32-bit word for the whole call, because it is borrowed.
-    // - the time-out is a valid timespec that outlives the call; the two last arguments are not read by this operation.
+    // - the time-out is a valid timespec that outlives the call; the remaining arguments of `futex` are not read by
+    //   this operation.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -180,9 +183,10 @@ pub(super) fn futex_wake(word: &AtomicU32, count: i32) {
     };
 }
 
-/// Allows every process to read and write this one's memory, where the kernel restricts that to ancestors.
+/// Allows every process of this user to read and write this process's memory, even if the kernel (Yama) restricts that
+/// to ancestors.
 pub(super) fn allow_tracing() {
-    // SAFETY: this option takes one integer and no pointer; where the kernel does not know it, it answers with an error.
+    // SAFETY: this option takes one integer and no pointer; a kernel without the option returns an error.
     unsafe {
         libc::prctl(
             libc::PR_SET_PTRACER,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tasks of a team: each is a loop over `count` messages that all members run.
+//! The tasks of a team. Each task is a loop over `count` messages that all members run.
 //!
-//! Two members: 0 sends (or serves first), 1 receives. Flags are counted up and never set back, so a task starts from
-//! `before`, the number of messages of all earlier batches.
+//! Of two members, 0 sends (in a ping-pong: first) and 1 receives. Flags hold message numbers that go on from batch to
+//! batch, so a task starts from `before`, the number of messages of all earlier batches.
 
 use nix::libc;
 use std::io::{IoSlice, IoSliceMut};
@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 
 use super::frames::MESSAGES;
 use super::raw::{CacheLine, futex_wake};
-use super::team::{BUFFERS, Halt, Member, ring_the_bell};
+use super::team::{BUFFERS, Halt, Member, post_round};
 
-/// What is measured. Times are per message, one way, unless said otherwise.
+/// What is measured. Times are per message, one way, unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitTask {
     /// Ping-pong of one cache line that holds flag and payload.
@@ -36,19 +36,20 @@ pub(super) enum LimitTask {
     Read,
     /// Ping-pong of a line between two processes on one CPU that yield to each other.
     Yield,
-    /// Ping-pong of futex wake-ups, between two processes on one CPU: the waiting one sleeps.
+    /// Ping-pong of futex wake-ups between two processes on one CPU; the waiting process sleeps.
     Futex,
-    /// From before the wake-up of a process that has slept for a while until it runs; from clock to clock.
+    /// The time from just before the wake-up of a process that has slept for a while until that process runs, by the
+    /// system clock that both processes read.
     Wake,
     /// A token round all members by futex wake-ups; a message is one hop.
     Ring,
-    /// A barrier of all members on one counter, waiting by yielding; a message is one barrier.
+    /// A barrier of all members on one counter, waiting by yield_until; a message is one barrier.
     Barrier,
-    /// Ping-pong of a frame of Ethernet, by DPDK.
+    /// Ping-pong of an Ethernet frame, by DPDK.
     FrameTrips,
-    /// Windows of frames one way.
+    /// Windows of frames one way, by DPDK.
     FrameRate,
-    /// Messages one way in frames, with checksums.
+    /// Messages one way in frames with checksums, by DPDK.
     FrameStream,
 }
 
@@ -79,7 +80,7 @@ impl LimitTask {
         )
     }
 
-    /// Messages of the shortest batch; a longer one has twice as many, or four times, and so on.
+    /// Messages of the shortest batch; longer batches have this number times a power of two.
     pub(super) const fn least_count(self, members: usize) -> u64 {
         match self {
             Self::FrameRate => MESSAGES,
@@ -87,7 +88,7 @@ impl LimitTask {
         }
     }
 
-    /// Whether members communicate over a link of DPDK.
+    /// Whether members communicate over a DPDK link.
     pub(super) const fn uses_link(self) -> bool {
         matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
     }
@@ -108,11 +109,11 @@ pub(super) struct LimitBatch {
     pub(super) size: usize,
     pub(super) count: u64,
     pub(super) before: u64,
-    pub(super) polite: bool,
+    pub(super) pauses: bool,
 }
 
 impl LimitBatch {
-    /// Hands the job to the other members.
+    /// Posts the batch to the other members as round `round`.
     pub(super) fn post(&self, command: &CacheLine, round: u64) {
         let index = LimitTask::ALL
             .iter()
@@ -123,21 +124,21 @@ impl LimitBatch {
             self.size as u64,
             self.count,
             self.before,
-            u64::from(self.polite),
+            u64::from(self.pauses),
         ];
         for (word, value) in command.words.iter().zip(values) {
             word.store(value, Relaxed);
         }
-        ring_the_bell(command, round);
+        post_round(command, round);
     }
 
     /// Ends the other members.
     pub(super) fn post_quit(command: &CacheLine, round: u64) {
         command.words[0].store(u64::MAX, Relaxed);
-        ring_the_bell(command, round);
+        post_round(command, round);
     }
 
-    /// Reads what was posted; `None` is the end.
+    /// Reads what was posted; `None` is the command to quit.
     pub(super) fn read(command: &CacheLine) -> Option<Self> {
         let word = |index: usize| command.words[index].load(Relaxed);
         let task = *LimitTask::ALL.get(usize::try_from(word(0)).ok()?)?;
@@ -147,13 +148,13 @@ impl LimitBatch {
             size,
             count: word(2),
             before: word(3),
-            polite: word(4) != 0,
+            pauses: word(4) != 0,
         })
     }
 
-    /// Runs this member's part.
+    /// Runs this member's part of the batch.
     pub(super) fn run(&self, member: &Member) -> Result<(), Halt> {
-        member.polite.set(self.polite);
+        member.pauses.set(self.pauses);
         match self.task {
             LimitTask::Line => self.line(member),
             LimitTask::Block => self.block(member),
@@ -186,53 +187,53 @@ impl LimitBatch {
     }
 
     fn line(&self, member: &Member) -> Result<(), Halt> {
-        let (mine, theirs) = ping_lines(member);
+        let (own, peer) = ping_lines(member);
         for trip in self.trips() {
             if member.index == 0 {
-                send_line(mine, trip);
+                send_line(own, trip);
             }
-            member.spin(|| theirs.seq.load(Acquire) == trip)?;
-            let payload = theirs.words[0].load(Relaxed);
+            member.spin(|| peer.seq.load(Acquire) == trip)?;
+            let payload = peer.words[0].load(Relaxed);
             if member.index == 1 {
-                send_line(mine, payload);
+                send_line(own, payload);
             }
         }
         Ok(())
     }
 
     fn yields(&self, member: &Member) -> Result<(), Halt> {
-        let (mine, theirs) = ping_lines(member);
+        let (own, peer) = ping_lines(member);
         for trip in self.trips() {
             if member.index == 0 {
-                send_line(mine, trip);
+                send_line(own, trip);
             }
-            member.yielding(|| theirs.seq.load(Acquire) == trip)?;
+            member.yield_until(|| peer.seq.load(Acquire) == trip)?;
             if member.index == 1 {
-                send_line(mine, trip);
+                send_line(own, trip);
             }
         }
         Ok(())
     }
 
     fn block(&self, member: &Member) -> Result<(), Halt> {
-        let (mine, theirs) = ping_lines(member);
+        let (own, peer) = ping_lines(member);
         let mut buffers = member.buffers.borrow_mut();
         let (out, rest) = buffers.split_at_mut(self.size);
-        let inwards = &mut rest[..self.size];
+        let incoming = &mut rest[..self.size];
         let place = |index: usize| index * self.size.next_multiple_of(4096);
         let send = |trip: u64| {
             for (piece, bytes) in out.chunks(PIECE_BYTES).enumerate() {
                 let start = place(member.index) + piece * PIECE_BYTES;
                 member.arena.write_bulk(start, bytes);
             }
-            mine.seq.store(trip, Release);
+            own.seq.store(trip, Release);
         };
         for trip in self.trips() {
             if member.index == 0 {
                 send(trip);
             }
-            member.spin(|| theirs.seq.load(Acquire) == trip)?;
-            for (piece, bytes) in inwards.chunks_mut(PIECE_BYTES).enumerate() {
+            member.spin(|| peer.seq.load(Acquire) == trip)?;
+            for (piece, bytes) in incoming.chunks_mut(PIECE_BYTES).enumerate() {
                 let start = place(1 - member.index) + piece * PIECE_BYTES;
                 member.arena.read_bulk(start, bytes);
             }
@@ -271,11 +272,11 @@ impl LimitBatch {
         }
     }
 
-    /// Copies the messages that are this member's; each has a place of its own.
+    /// Copies those messages for which `is_mine` is `true` into shared memory, rotating over [`BUFFERS`] places.
     fn memcpy(&self, member: &Member, is_mine: impl Fn(u64) -> bool) -> Result<(), Halt> {
         let buffers = member.buffers.borrow();
         for number in self.numbers().filter(|number| is_mine(*number)) {
-            let start = rotate(number) * self.size;
+            let start = buffer_of(number) * self.size;
             member
                 .arena
                 .write_bulk(start, &buffers[start..start + self.size]);
@@ -283,7 +284,7 @@ impl LimitBatch {
         Ok(())
     }
 
-    /// Member 0 is done when both are.
+    /// Both members copy at once; member 0 returns when both have finished.
     fn both(&self, member: &Member) -> Result<(), Halt> {
         let done = member.work(DIRECT);
         let last = self.before + self.count;
@@ -295,7 +296,8 @@ impl LimitBatch {
         member.spin(|| done.seq.load(Acquire) == last)
     }
 
-    /// The handshake of one direct copy: offered, granted, (half) written, done; each flag has a line of its own.
+    /// Direct copies, each with a handshake of four flags: offered, granted, written (the sender's half, if any), done.
+    /// Each flag has its own cache line.
     fn direct(&self, member: &Member) -> Result<(), Halt> {
         let [offer, grant, written, done] = [0, 2, 4, 6].map(|index| member.work(DIRECT + index));
         let half = if self.task == LimitTask::Split {
@@ -303,20 +305,20 @@ impl LimitBatch {
         } else {
             self.size
         };
-        let them = Remote::of(member, 1 - member.index);
+        let remote = Remote::of(member, 1 - member.index);
         let mut buffers = member.buffers.borrow_mut();
         for number in self.numbers() {
-            let start = rotate(number) * self.size;
+            let start = buffer_of(number) * self.size;
             if member.index == 0 {
                 offer.seq.store(number, Release);
                 member.spin(|| grant.seq.load(Acquire) == number)?;
-                them.write(start + half, &buffers[start + half..start + self.size])?;
+                remote.write(start + half, &buffers[start + half..start + self.size])?;
                 written.seq.store(number, Release);
                 member.spin(|| done.seq.load(Acquire) == number)?;
             } else {
                 member.spin(|| offer.seq.load(Acquire) == number)?;
                 grant.seq.store(number, Release);
-                them.read(start, &mut buffers[start..start + half])?;
+                remote.read(start, &mut buffers[start..start + half])?;
                 member.spin(|| written.seq.load(Acquire) == number)?;
                 done.seq.store(number, Release);
             }
@@ -328,16 +330,17 @@ impl LimitBatch {
         }
     }
 
-    /// Wipes what [`Self::check`] will look at.
-    pub(super) fn wipe(&self, buffers: &mut [u8]) {
+    /// Zeroes the bytes that [`Self::check`] examines.
+    pub(super) fn clear(&self, buffers: &mut [u8]) {
         for at in self.checked() {
             buffers[at] = 0;
         }
     }
 
-    /// The last buffer must hold what member 0 has in its own: a copy that did not happen must not look fast.
+    /// Checks that the last buffer holds the bytes of member 0's last buffer, so that a copy that did not happen is not
+    /// taken for a fast one.
     fn check(&self, buffers: &[u8]) -> Result<(), Halt> {
-        let expected = u8::try_from(rotate(self.before + self.count) + 1).unwrap_or(0);
+        let expected = u8::try_from(buffer_of(self.before + self.count) + 1).unwrap_or(0);
         let arrived = std::hint::black_box(buffers);
         if self.checked().iter().all(|at| arrived[*at] == expected) {
             Ok(())
@@ -346,38 +349,39 @@ impl LimitBatch {
         }
     }
 
-    /// Both ends of both halves of the batch's last buffer.
+    /// The indices of the first and the last byte of each half of the batch's last buffer.
     fn checked(&self) -> [usize; 4] {
-        let start = rotate(self.before + self.count) * self.size;
+        let start = buffer_of(self.before + self.count) * self.size;
         [0, self.size / 2 - 1, self.size / 2, self.size - 1].map(|at| start + at)
     }
 
     /// Each member sleeps until the one before it wakes it. With two members that is a ping-pong of wake-ups.
     fn ring(&self, member: &Member) -> Result<(), Halt> {
-        let mine = member.line_of(member.index);
+        let own = member.line_of(member.index);
         let next = member.line_of((member.index + 1) % member.members);
         let rounds = (self.count / member.members as u64).max(1);
         let pass = || {
             next.sleep.fetch_add(1, Release);
             futex_wake(&next.sleep, 1);
         };
-        // Each pass adds 1 to the sleeper's word, so the rounds of all batches say what it must reach.
-        let mut seen = mine.words[3].load(Relaxed);
+        // Each pass adds 1 to the sleeper's futex word, so the value to wait for is the number of rounds in all batches
+        // so far.
+        let mut seen = own.words[3].load(Relaxed);
         for _ in 0..rounds {
             if member.index == 0 {
                 pass();
             }
             seen += 1;
-            member.asleep(mine, seen)?;
+            member.sleep_until(own, seen)?;
             if member.index != 0 {
                 pass();
             }
         }
-        mine.words[3].store(seen, Relaxed);
+        own.words[3].store(seen, Relaxed);
         Ok(())
     }
 
-    /// Member 0 wakes, member 1 adds up how long each wake-up took and leaves the sum in its line.
+    /// Member 0 wakes member 1, which adds up how long each wake-up took and stores the sum (ns) in word 4 of its line.
     fn wake(&self, member: &Member) -> Result<(), Halt> {
         let (stamp, sleeper) = (member.work(PING), member.line_of(1));
         let mut spent = 0;
@@ -385,13 +389,13 @@ impl LimitBatch {
         for number in self.numbers() {
             seen += 1;
             if member.index == 1 {
-                member.asleep(sleeper, seen)?;
+                member.sleep_until(sleeper, seen)?;
                 spent += nanoseconds().saturating_sub(stamp.words[0].load(Acquire));
                 stamp.seq.store(number, Release);
                 continue;
             }
             let since = Instant::now();
-            member.spin(|| since.elapsed() >= LONG_ENOUGH_TO_SLEEP)?;
+            member.spin(|| since.elapsed() >= ASLEEP_AFTER)?;
             stamp.words[0].store(nanoseconds(), Release);
             sleeper.sleep.fetch_add(1, Release);
             futex_wake(&sleeper.sleep, 1);
@@ -404,8 +408,8 @@ impl LimitBatch {
         Ok(())
     }
 
-    /// What a batch took, where the task measures that itself.
-    pub(super) fn own_time(&self, member: &Member) -> Option<Duration> {
+    /// The time of a batch, if the task measures it itself; `None` if member 0's time counts.
+    pub(super) fn measured_time(&self, member: &Member) -> Option<Duration> {
         let spent = || Duration::from_nanos(member.line_of(1).words[4].load(Relaxed));
         (self.task == LimitTask::Wake).then(spent)
     }
@@ -417,19 +421,20 @@ impl LimitBatch {
                 arrived.seq.store(0, Relaxed);
                 gone.seq.store(number, Release);
             } else {
-                member.yielding(|| gone.seq.load(Acquire) >= number)?;
+                member.yield_until(|| gone.seq.load(Acquire) >= number)?;
             }
         }
         Ok(())
     }
 }
 
-/// The C library copies more than two of these with an instruction that is slow on memory of another core, on some processors.
+/// Blocks are copied in pieces of this size. For copies of more than twice this size the C library uses an instruction
+/// that, on some processors, is slow on memory that another core wrote.
 const PIECE_BYTES: usize = 1024;
-/// A process that has waited this long is asleep, and its CPU idle.
-const LONG_ENOUGH_TO_SLEEP: Duration = Duration::from_micros(100);
+/// After this time a waiting process is sleep_until and its CPU is idle.
+const ASLEEP_AFTER: Duration = Duration::from_micros(100);
 
-/// A clock that two processes share.
+/// The system clock in nanoseconds, which all processes share.
 fn nanoseconds() -> u64 {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -437,7 +442,8 @@ fn nanoseconds() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(0)
 }
 
-/// Work lines: two for ping-pongs, one for credits, the handshake, the barrier, and the ring's slots.
+/// The first work line of each use: ping-pongs, credits, the handshake of direct copies, the barrier, and the ring's
+/// slots.
 const PING: usize = 0;
 const CREDIT: usize = 8;
 const DIRECT: usize = 16;
@@ -458,7 +464,7 @@ fn send_line(line: &CacheLine, number: u64) {
     line.seq.store(number, Release);
 }
 
-fn rotate(number: u64) -> usize {
+fn buffer_of(number: u64) -> usize {
     usize::try_from(number % BUFFERS as u64).unwrap_or(0)
 }
 
@@ -502,9 +508,9 @@ impl Remote {
     }
 }
 
-fn complete(moved: nix::Result<usize>, wanted: usize) -> Result<(), Halt> {
+fn complete(moved: nix::Result<usize>, expected: usize) -> Result<(), Halt> {
     match moved {
-        Ok(count) if count == wanted => Ok(()),
+        Ok(count) if count == expected => Ok(()),
         Ok(_) => Err(Halt::Refused(libc::EIO)),
         Err(errno) => Err(Halt::Refused(errno as i32)),
     }

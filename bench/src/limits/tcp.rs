@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits of TCP and UDP between two hosts, without MPI: one connection, and a process on each host that is started by the remote
-//! shell. The one on the second host is the server, and runs the batches that the first one requests.
+//! The limits of TCP and UDP between two hosts, without MPI: a process on each host, started by the remote shell, and
+//! one connection between them. The process on the second host is the server: it runs the batches that the process on
+//! the first host requests.
 //!
-//! Where a library may choose how to use its sockets, so may this: each manner that suits (`SocketUse`) is measured, and the best
-//! counts.
+//! A library may choose how to use its sockets, so this measurement does too: each way that suits the test
+//! (`SocketUse`) is measured, and the best one counts.
 
 mod server;
 mod side;
@@ -77,29 +78,30 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The figures between two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostLimits {
-    /// In the order of the names.
+    /// The figures, in the order of the requested names.
     pub figures: Vec<Figure>,
-    /// The addresses that the connection had on both.
+    /// The addresses of the connection's two ends, the first host's first.
     pub addresses: [String; 2],
 }
 
-/// What the process on the first host prints before the figures.
+/// The line that the process on the first host prints before the figures.
 #[derive(Serialize, Deserialize)]
-struct Met {
+struct ConnectionInfo {
     addresses: [String; 2],
 }
 
 /// The first argument of the processes on the hosts.
 const SERVE_WORD: &str = "limits-tcp-serve";
 const MEASURE_WORD: &str = "limits-tcp-measure";
-/// How long a host may take to start its process.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// How long the second host may take to start its process.
+const START_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Measures between two hosts: each name in all its sizes, or `NAME.BYTES`. `program` must be at the same path on both, and
-/// its `main` must begin with [`serve_if_asked`](super::serve_if_asked) and [`guard_if_asked`](run::guard_if_asked).
+/// Measures limits between the first two hosts: a plain name in all its sizes, `NAME.BYTES` in one. `program` must be
+/// at the same path on both hosts, and its `main` must begin with [`serve_if_requested`](super::serve_if_requested) and
+/// [`guard_if_requested`](run::guard_if_requested).
 ///
 /// # Errors
-/// An unknown name, a host that cannot be reached, or what the system refused there.
+/// When a name is unknown, a host cannot be reached, or a system call fails there.
 pub fn between(
     hosts: &BenchHosts,
     program: &Path,
@@ -121,25 +123,25 @@ pub fn between(
     let mut command = run::guarded(program, &hosts.command(0, &words));
     let outcome = run::run(&mut command, Duration::from_secs(300))?;
     let first = hosts.list()[0].label();
-    if let Some(complaint) = outcome.complaint() {
-        return Err(Error::Limit(format!("TCP: host {first}: {complaint}")));
+    if let Some(failure) = outcome.failure() {
+        return Err(Error::Limit(format!("TCP: host {first}: {failure}")));
     }
-    let met = outcome
+    let info = outcome
         .stdout
         .lines()
-        .find_map(|line| serde_json::from_str::<Met>(line).ok());
+        .find_map(|line| serde_json::from_str::<ConnectionInfo>(line).ok());
     let figures = outcome
         .stdout
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    let met = met.ok_or_else(|| {
+    let info = info.ok_or_else(|| {
         Error::Limit(format!(
             "TCP: host {first} printed nothing that can be read"
         ))
     })?;
     Ok(HostLimits {
         figures: figures.collect(),
-        addresses: met.addresses,
+        addresses: info.addresses,
     })
 }
 
@@ -150,8 +152,8 @@ fn find(name: &str) -> Result<(&'static Test, Vec<usize>), Error> {
     };
     let test = TESTS.iter().find(|test| test.name == stem);
     let sizes = |test: &'static Test| -> Vec<usize> {
-        let wanted = |known: &usize| size.is_none_or(|size| known.to_string() == size);
-        test.sizes.iter().copied().filter(wanted).collect()
+        let matches = |known: &usize| size.is_none_or(|size| known.to_string() == size);
+        test.sizes.iter().copied().filter(matches).collect()
     };
     test.map(|test| (test, sizes(test)))
         .filter(|(_, sizes)| !sizes.is_empty())
@@ -164,7 +166,7 @@ fn find(name: &str) -> Result<(&'static Test, Vec<usize>), Error> {
         })
 }
 
-/// The process on the second host, which ends with this.
+/// The process on the second host; dropping this ends it.
 struct LimitServer {
     child: Child,
     address: Address,
@@ -202,34 +204,35 @@ impl Drop for LimitServer {
     }
 }
 
-/// The end of its input ends the process there; the remote shell gets a moment for it.
+/// Closes the process's standard input, which ends it, and gives it and the remote shell 2 s before it kills the shell.
 fn end(child: &mut Child) {
     drop(child.stdin.take());
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It may have ended in between.
+    // Fails if the process has ended in between.
     drop(child.kill());
     drop(child.wait());
 }
 
-/// The line with the server's address, after anything that a login shell printed.
+/// Reads the server's address from its output, skipping anything that a login shell printed before; `None` if it does
+/// not come in time.
 fn address_of(child: &mut Child) -> Option<Address> {
     let stream = child.stdout.take()?;
-    let (tell, hear) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
         for line in lines {
             if let Some(address) = Address::read(&line) {
-                // The receiver may be gone after a time-out.
-                drop(tell.send(address));
+                // The receiver is gone after a time-out.
+                drop(sender.send(address));
             }
         }
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline && !interrupt::seen() {
-        match hear.recv_timeout(Duration::from_millis(50)) {
+        match receiver.recv_timeout(Duration::from_millis(50)) {
             Ok(address) => return Some(address),
             Err(mpsc::RecvTimeoutError::Disconnected) => return None,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -238,8 +241,9 @@ fn address_of(child: &mut Child) -> Option<Address> {
     None
 }
 
-/// Does what these arguments ask of a process on one of the hosts; `false`: they ask for something else.
-pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
+/// Does the work of a process on one of the hosts if the arguments are those of such a process; otherwise returns
+/// `false`.
+pub(super) fn serve_if_requested(arguments: &[String]) -> bool {
     let failure = match arguments {
         [_, word] if word == SERVE_WORD => server::serve().err(),
         [_, word, rest @ ..] if word == MEASURE_WORD => measure(rest).err(),
@@ -252,7 +256,7 @@ pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
     true
 }
 
-/// The process on the first host.
+/// The work of the process on the first host.
 fn measure(words: &[String]) -> Result<(), Error> {
     let wrong = || Error::Usage(format!("{MEASURE_WORD} is for rmpi-bench itself"));
     let [milliseconds, host, port, token, addresses, names @ ..] = words else {
@@ -260,11 +264,11 @@ fn measure(words: &[String]) -> Result<(), Error> {
     };
     let budget = Duration::from_millis(milliseconds.parse().map_err(|_| wrong())?);
     let address = Address::of_words(port, token, addresses).ok_or_else(wrong)?;
-    let place = address.find(host)?;
-    let met = Met {
-        addresses: place.addresses.clone(),
+    let remote = address.find(host)?;
+    let info = ConnectionInfo {
+        addresses: remote.addresses.clone(),
     };
-    let line = serde_json::to_string(&met);
+    let line = serde_json::to_string(&info);
     println!(
         "{}",
         line.map_err(|e| Error::Program(format!("cannot write JSON: {e}")))?
@@ -272,23 +276,23 @@ fn measure(words: &[String]) -> Result<(), Error> {
     for name in names {
         let (test, sizes) = find(name)?;
         for size in sizes {
-            print!("{}", json_line(&figure(test, size, &place, budget)?));
+            print!("{}", json_line(&figure(test, size, &remote, budget)?));
         }
     }
     Ok(())
 }
 
-/// The figure of the best socket use.
+/// Measures every suitable socket use, and returns the figure of the best one.
 fn figure(
     test: &Test,
     size: usize,
-    place: &side::RemoteEnd,
+    remote: &side::RemoteEnd,
     budget: Duration,
 ) -> Result<Figure, Error> {
     let mut best = None;
     let each = budget / u32::try_from(test.ways.len()).unwrap_or(1);
     for way in test.ways {
-        let seconds = place.measure(test.task, *way, size, each)?;
+        let seconds = remote.measure(test.task, *way, size, each)?;
         let value = |seconds: f64| test.unit.from_seconds(seconds, size);
         let figure = Figure {
             id: format!("{}.{size}", test.name),
@@ -316,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_for_all_sizes_or_for_one() {
+    fn a_name_selects_all_sizes_or_one() {
         assert_eq!(find("tcp").unwrap().1, [1, 8, 9, 64, 1024, 4096]);
         assert_eq!(find("tcp-stream.65536").unwrap().1, [65536]);
         for wrong in ["tcp.7", "line", "tcp-stream.64K"] {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that measure together: this one (member 0) and children of it, each on its CPU, over one arena.
+//! The processes that measure together: this process (member 0) and its children, each bound to a CPU, with one arena
+//! of shared memory.
 //!
-//! A batch goes: member 0 posts a command and wakes the others; each says it is ready; member 0 starts its clock and all
-//! run the task; each says it is finished. So neither waking up nor setting up is ever inside the time.
+//! A batch has these steps: member 0 posts a command and wakes the others; each reports that it is ready; member 0
+//! starts its clock, and all run the task; each reports that it has finished. So the measured time includes neither
+//! wake-up nor set-up.
 
 use nix::libc;
 use std::cell::{Cell, RefCell};
@@ -26,7 +28,8 @@ use crate::stats::Summary;
 pub(super) const BUFFERS: usize = 64;
 /// The largest single copy.
 pub(super) const LARGEST: usize = 4 << 20;
-/// Lines of an arena: commands and members below, what tasks use from [`WORK`] on.
+/// Cache lines of an arena: the lines of the command, of failures and of members come first; tasks use those from
+/// [`WORK`] on.
 const LINES: usize = 512;
 const COMMAND: usize = 0;
 const FAILURE: usize = 1;
@@ -38,17 +41,17 @@ pub(super) const WORK: usize = 256;
 const BATCH: Duration = Duration::from_micros(500);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a member stopped.
+/// Why a member stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// Nothing happened for a minute.
+    /// There was no progress for a minute.
     Stuck,
-    /// The system refused a call, here or in another member; its error number.
+    /// A system call failed, here or in another member; holds the `errno`.
     Refused(i32),
 }
 
 impl Halt {
-    /// A copy did not move what it should have moved; travels as an error number that no call used here returns.
+    /// The bytes that arrived are wrong; reported as an `errno` that no call used here returns.
     pub(super) const WRONG_BYTES: Self = Self::Refused(libc::EILSEQ);
 }
 
@@ -76,13 +79,13 @@ pub(super) struct Member {
     pub(super) arena: Arena,
     pub(super) index: usize,
     pub(super) members: usize,
-    /// Private memory that others copy from and to; made when a task first wants it.
+    /// Private memory that other members read and write; made when a task first needs it.
     pub(super) buffers: RefCell<Vec<u8>>,
     /// Whether [`Member::spin`] pauses between two looks.
-    pub(super) polite: Cell<bool>,
-    /// What it has of a link of DPDK; empty where there is none.
+    pub(super) pauses: Cell<bool>,
+    /// The DPDK device of this member; empty if it has none.
     device: String,
-    /// This end of it; opened when a task first wants it.
+    /// This end of the DPDK link; opened when a task first needs it.
     end: RefCell<Option<LinkEnd>>,
 }
 
@@ -95,7 +98,7 @@ impl Member {
             index,
             members,
             buffers: RefCell::new(Vec::new()),
-            polite: Cell::new(false),
+            pauses: Cell::new(false),
         }
     }
 
@@ -104,23 +107,23 @@ impl Member {
         &self.arena.lines()[WORK + index]
     }
 
-    /// The progress line of a member: `seq` the round it is ready for, word 0 the round it has finished,
-    /// word 1 its process id, word 2 where its buffers are.
+    /// The line of a member: `seq` is the round that it is ready for, word 0 the round that it has finished, word 1 its
+    /// process id, word 2 the address of its buffers. Words 3 and 4 are for tasks.
     pub(super) fn line_of(&self, member: usize) -> &CacheLine {
         &self.arena.lines()[MEMBERS + member]
     }
 
-    /// Waits until `ready` returns a value, by spinning or yielding as the task requires.
+    /// Spins until `ready` returns `true`.
     #[inline]
     pub(super) fn spin(&self, mut ready: impl FnMut() -> bool) -> Result<(), Halt> {
         let mut since = None;
-        let polite = self.polite.get();
+        let pauses = self.pauses.get();
         loop {
             for _ in 0..20_000 {
                 if ready() {
                     return Ok(());
                 }
-                if polite {
+                if pauses {
                     spin_loop();
                 }
             }
@@ -128,8 +131,8 @@ impl Member {
         }
     }
 
-    /// Waits, giving the CPU away after each look.
-    pub(super) fn yielding(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
+    /// Waits until `ready` returns `true`, and yields the CPU after each look.
+    pub(super) fn yield_until(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
         let mut since = None;
         loop {
             for _ in 0..1_000 {
@@ -142,7 +145,7 @@ impl Member {
         }
     }
 
-    /// Runs the part of a task that needs a link.
+    /// Calls `run` with this end of the link; does nothing if it is not open.
     pub(super) fn with_end(
         &self,
         run: impl FnOnce(&mut LinkEnd) -> Result<(), Halt>,
@@ -150,7 +153,8 @@ impl Member {
         self.end.borrow_mut().as_mut().map_or(Ok(()), run)
     }
 
-    /// Opens this end of the link, if that was not done: what is sent to one that is not open is lost.
+    /// Opens this end of the link if it is not open yet. All members do this before they report that they are ready,
+    /// because frames for an end that is not open are lost.
     fn open_end(&self) -> Result<(), Halt> {
         let mut end = self.end.borrow_mut();
         if end.is_none() {
@@ -164,11 +168,11 @@ impl Member {
     }
 
     /// Sleeps on a line until its sleep word has reached `value`.
-    pub(super) fn asleep(&self, line: &CacheLine, value: u64) -> Result<(), Halt> {
+    pub(super) fn sleep_until(&self, line: &CacheLine, value: u64) -> Result<(), Halt> {
         let mut since = None;
         loop {
             let seen = line.sleep.load(Acquire);
-            // No limit runs for 2^32 hops: the word never wraps.
+            // No measurement has 2^32 hops, so the word never wraps.
             if u64::from(seen) >= value {
                 return Ok(());
             }
@@ -196,20 +200,21 @@ impl Member {
             Halt::Refused(errno) => errno,
             Halt::Stuck => libc::ETIMEDOUT,
         };
-        // The first failure is the cause; what follows in other members is not.
+        // Only the first failure is stored: it is the cause of those that follow in other members.
         let failure = &self.arena.lines()[FAILURE].seq;
         let _earlier =
             failure.compare_exchange(0, u64::from(errno.unsigned_abs()), AcqRel, Acquire);
     }
 
     /// Publishes this process's id and the address of its buffers.
-    fn introduce(&self) {
+    fn publish(&self) {
         let me = self.line_of(self.index);
         me.words[1].store(u64::from(std::process::id()), Relaxed);
         me.words[2].store(self.buffers.borrow().as_ptr().addr() as u64, Relaxed);
     }
 
-    /// Makes what the task wants: a link, or private buffers, of which number i holds the byte i + 1 in member 0, zero elsewhere.
+    /// Makes what the task needs: a link, or private buffers. Member 0 fills buffer i with the byte i + 1, the others
+    /// with zeros.
     fn prepare(&self, job: &LimitBatch) -> Result<(), Halt> {
         if job.task.uses_link() {
             self.open_end()?;
@@ -222,7 +227,7 @@ impl Member {
             self.make_buffers(job, &mut buffers);
         }
         if self.index != 0 {
-            job.wipe(&mut buffers);
+            job.clear(&mut buffers);
         }
         Ok(())
     }
@@ -236,7 +241,7 @@ impl Member {
                 0
             });
             if job.task == LimitTask::Both || job.task == LimitTask::Memcpy && self.index == 0 {
-                // Touched, so that no page fault is timed.
+                // Writing here keeps page faults out of the measured time.
                 self.arena.write_bulk(index * job.size, buffer);
             }
         }
@@ -246,12 +251,12 @@ impl Member {
     fn serve(&self) -> Result<(), Halt> {
         let command = &self.arena.lines()[COMMAND];
         for round in 1_u64.. {
-            futex_until(self, command, round)?;
+            sleep_until_posted(self, command, round)?;
             let Some(job) = LimitBatch::read(command) else {
                 return Ok(());
             };
             self.prepare(&job)?;
-            self.introduce();
+            self.publish();
             self.line_of(self.index).seq.store(round, Release);
             job.run(self)?;
             self.line_of(self.index).words[0].store(round, Release);
@@ -260,8 +265,8 @@ impl Member {
     }
 }
 
-/// Sleeps until round `round` is posted; member 0 may take its time, so there is no limit.
-fn futex_until(member: &Member, command: &CacheLine, round: u64) -> Result<(), Halt> {
+/// Sleeps until round `round` is posted, without a time limit: member 0 may pause between rounds.
+fn sleep_until_posted(member: &Member, command: &CacheLine, round: u64) -> Result<(), Halt> {
     while command.seq.load(Acquire) < round {
         let seen = command.sleep.load(Acquire);
         if command.seq.load(Acquire) < round {
@@ -281,18 +286,18 @@ pub(super) struct Team {
     children: Vec<Child>,
     round: u64,
     messages: u64,
-    polite: bool,
+    pauses: bool,
     mask_before: Option<CpuSet>,
 }
 
 impl Team {
     /// Starts one child per further CPU in `cpus`; the first CPU is this process's. `program` is a binary whose `main`
-    /// hands the command line to [`serve_if_asked`].
+    /// hands the command line to [`serve_if_requested`].
     pub(super) fn start(program: &Path, cpus: &[usize]) -> Result<Self, Error> {
         Self::start_with(program, cpus, &[])
     }
 
-    /// The same, where members have devices of DPDK.
+    /// As [`Team::start`], but each member has one of `devices` (DPDK).
     pub(super) fn start_with(
         program: &Path,
         cpus: &[usize],
@@ -307,7 +312,7 @@ impl Team {
             children: Vec::new(),
             round: 0,
             messages: 0,
-            polite: false,
+            pauses: false,
             mask_before: None,
         };
         for (index, &cpu) in cpus.iter().enumerate().skip(1) {
@@ -327,8 +332,8 @@ impl Team {
         Ok(team)
     }
 
-    /// Measures seconds per message of a task, for about `budget`. What spins is measured with and without a pause
-    /// between two looks, and the better one counts: which it is differs from one processor to the next.
+    /// Measures seconds per message of a task, for about `budget`. A task that spins is measured with and without a
+    /// pause between two looks, and the better result counts: which way is better depends on the processor.
     pub(super) fn measure(
         &mut self,
         task: LimitTask,
@@ -336,20 +341,20 @@ impl Team {
         budget: Duration,
     ) -> Result<Summary, Error> {
         if !task.spins() {
-            return self.measure_one_way(task, size, budget);
+            return self.measure_batches(task, size, budget);
         }
-        self.polite = false;
-        let eager = self.measure_one_way(task, size, budget / 2)?;
-        self.polite = true;
-        let polite = self.measure_one_way(task, size, budget / 2)?;
-        Ok(if polite.median < eager.median {
-            polite
+        self.pauses = false;
+        let without_pause = self.measure_batches(task, size, budget / 2)?;
+        self.pauses = true;
+        let with_pause = self.measure_batches(task, size, budget / 2)?;
+        Ok(if with_pause.median < without_pause.median {
+            with_pause
         } else {
-            eager
+            without_pause
         })
     }
 
-    fn measure_one_way(
+    fn measure_batches(
         &mut self,
         task: LimitTask,
         size: usize,
@@ -373,23 +378,23 @@ impl Team {
         Summary::of(&samples).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
     }
 
-    /// One batch of `count` messages; the time is member 0's.
+    /// Runs one batch of `count` messages. The time is member 0's, unless the task measures its own.
     fn batch(&mut self, task: LimitTask, size: usize, count: u64) -> Result<Duration, Error> {
         let job = LimitBatch {
             task,
             size,
             count,
             before: self.messages,
-            polite: self.polite,
+            pauses: self.pauses,
         };
         self.round += 1;
         self.messages += count;
         self.me.prepare(&job)?;
-        self.me.introduce();
+        self.me.publish();
         job.post(&self.me.arena.lines()[COMMAND], self.round);
         for member in 1..self.me.members {
             self.me
-                .yielding(|| self.me.line_of(member).seq.load(Acquire) == self.round)?;
+                .yield_until(|| self.me.line_of(member).seq.load(Acquire) == self.round)?;
         }
         let start = Instant::now();
         let outcome = job.run(&self.me);
@@ -400,9 +405,9 @@ impl Team {
         }
         for member in 1..self.me.members {
             self.me
-                .yielding(|| self.me.line_of(member).words[0].load(Acquire) == self.round)?;
+                .yield_until(|| self.me.line_of(member).words[0].load(Acquire) == self.round)?;
         }
-        Ok(job.own_time(&self.me).unwrap_or(spent))
+        Ok(job.measured_time(&self.me).unwrap_or(spent))
     }
 }
 
@@ -410,28 +415,28 @@ impl Drop for Team {
     fn drop(&mut self) {
         LimitBatch::post_quit(&self.me.arena.lines()[COMMAND], self.round + 1);
         for child in &mut self.children {
-            let patience = Instant::now();
-            while patience.elapsed() < Duration::from_secs(2)
-                && matches!(child.try_wait(), Ok(None))
-            {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_secs(2) && matches!(child.try_wait(), Ok(None)) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Already gone in the ordinary case; both calls then do nothing.
+            // Usually the child has ended by now; both calls then do nothing.
             drop(child.kill());
             drop(child.wait());
         }
         if let Some(mask) = self.mask_before {
-            // It was ours before, so it can be refused only if the administrator took CPUs away meanwhile.
+            // This process had the mask before, so setting it fails only if the administrator has taken CPUs away
+            // meanwhile.
             let _restored = sched_setaffinity(Pid::this(), &mask);
         }
     }
 }
 
-/// The first argument of a child of ours.
+/// The first argument of a team's child.
 const PEER_WORD: &str = "limits-peer";
 
-/// Becomes a child of a team if the command line says so, and then returns `true` when its work is done.
-pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
+/// Runs as a child of a team if the arguments are those of one, and returns `true` at its end; otherwise returns
+/// `false`.
+pub(super) fn serve_if_requested(arguments: &[String]) -> bool {
     let [_, word, path, index, members, cpu, device] = arguments else {
         return false;
     };
@@ -455,13 +460,13 @@ pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
     true
 }
 
-/// Binds this process to one CPU. A refusal is not an error: the figures are then just noisier.
+/// Binds this process to one CPU. Failure is not an error: the figures are then only noisier.
 fn pin(cpu: usize) {
     let _bound = core_affinity::set_for_current(CoreId { id: cpu });
 }
 
-/// Posts a round and wakes all members that sleep on the command line.
-pub(super) fn ring_the_bell(command: &CacheLine, round: u64) {
+/// Posts a round, and wakes all members that sleep on the futex word of `command`.
+pub(super) fn post_round(command: &CacheLine, round: u64) {
     command.seq.store(round, Release);
     command.sleep.fetch_add(1, Release);
     futex_wake(&command.sleep, i32::MAX);

@@ -22,26 +22,26 @@ use clap::error::{ContextKind, ErrorKind};
 use options::{BenchAction, LimitsOptions, Options};
 
 fn main() -> ExitCode {
-    if limits::serve_if_asked() {
+    if limits::serve_if_requested() {
         return ExitCode::SUCCESS;
     }
-    if let Some(error) = run::guard_if_asked() {
+    if let Some(error) = run::guard_if_requested() {
         eprintln!("{error}");
         return ExitCode::from(127);
     }
-    let asked = match options::read(std::env::args()) {
-        Ok(asked) => asked,
-        Err(error) => return refused(&error),
+    let request = match options::read(std::env::args()) {
+        Ok(request) => request,
+        Err(error) => return report_refusal(&error),
     };
-    let prefix = asked.prefix.clone();
-    let done = match asked.what {
+    let prefix = request.prefix.clone();
+    let done = match request.what {
         BenchAction::Limits(options) => print_limits(&options),
-        BenchAction::Benchmark(program, options, words, jobs) => run_program(
+        BenchAction::Benchmark(program, options, arguments, jobs) => run_program(
             prefix.as_deref(),
-            asked.ranks,
+            request.ranks,
             &options,
             program,
-            words,
+            arguments,
             jobs,
         ),
     };
@@ -58,8 +58,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong with the command line; a benchmark that does not exist in our own words.
-fn refused(error: &clap::Error) -> ExitCode {
+/// Prints what is wrong with the command line, with a separate message for a benchmark that does not exist; returns the
+/// exit code.
+fn report_refusal(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(given) = error.get(ContextKind::InvalidSubcommand)
     {
@@ -74,18 +75,19 @@ fn refused(error: &clap::Error) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    // It prints to the right stream; a closed one is no reason for another message.
+    // clap selects the stream; a closed stream does not need another message.
     let _printed = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Runs a program by the launchers; inside an MPI launch becomes the program itself.
+/// Starts a program with the launchers; in a rank that a launcher has started, executes the program in place of this
+/// one.
 fn run_program(
     prefix: Option<&Path>,
     ranks: Option<usize>,
     options: &Options,
     program: BenchProgram,
-    words: Vec<String>,
+    arguments: Vec<String>,
     jobs: usize,
 ) -> Result<ExitCode, Error> {
     let prefix = prefix.map(Path::to_owned).or_else(programs::installation);
@@ -94,7 +96,7 @@ fn run_program(
     })?;
     let binary = existing(prefix.join("libexec/rmpi").join(program.name))?;
     if is_rank() {
-        return Err(become_program(options, &binary, words));
+        return Err(become_program(options, &binary, arguments));
     }
     if let Some(file) = &options.plot {
         files::try_writable("--plot", file)?;
@@ -108,12 +110,12 @@ fn run_program(
     let peers = peers?;
     let rounds = if peers.is_empty() { 1 } else { 3 };
     let _lock = lock_machine()?;
-    // Not before the lock: a process that waits for the lock ends on a signal like any other.
+    // Signals are handled only from here on: while this process waits for the lock, a signal ends it.
     interrupt::watch()?;
     run::adopt_orphans();
     let work = std::env::temp_dir().join(format!("rmpi-bench.{}", std::process::id()));
     let _folder = ScratchFolder::make(&work)?;
-    let ranks = ranks.map_or_else(|| usual_ranks(&program), |ranks| vec![ranks]);
+    let ranks = ranks.map_or_else(|| default_ranks(&program), |ranks| vec![ranks]);
     let most = ranks.iter().copied().max().unwrap_or(1);
     let contender = |mpi, tuning, binary| CurveContender::new(mpi, tuning, &program, most, binary);
     let mut contenders = vec![contender(own, Tuning::Default, binary)];
@@ -124,7 +126,7 @@ fn run_program(
     let plan = CurvePlan {
         program,
         ranks,
-        options: words,
+        options: arguments,
         repeats: jobs,
         hosts: options.host.clone(),
         contenders,
@@ -136,15 +138,15 @@ fn run_program(
     measure(&plan, options)
 }
 
-fn usual_ranks(program: &BenchProgram) -> Vec<usize> {
+fn default_ranks(program: &BenchProgram) -> Vec<usize> {
     match program.over {
         Over::Jobs => vec![2, 64],
         Over::Sizes | Over::Names => vec![program.ranks],
     }
 }
 
-/// Executes the program in a process that a launcher started as a rank. Returns the reason if that fails.
-fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> Error {
+/// Replaces this process, which is a rank, by the program. Returns only if that fails, with the error.
+fn become_program(options: &Options, binary: &Path, mut arguments: Vec<String>) -> Error {
     let outside = [
         options.plot.is_some(),
         !options.peers.is_empty(),
@@ -157,13 +159,13 @@ fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> E
         );
     }
     if options.json {
-        words.push("--json".to_owned());
+        arguments.push("--json".to_owned());
     }
-    let error = Command::new(binary).args(words).exec();
+    let error = Command::new(binary).args(arguments).exec();
     Error::Program(format!("cannot run {}: {error}", binary.display()))
 }
 
-/// A folder that goes when this does.
+/// A folder that is removed when this is dropped.
 struct ScratchFolder<'a>(&'a Path);
 
 impl<'a> ScratchFolder<'a> {
@@ -186,41 +188,42 @@ impl Drop for ScratchFolder<'_> {
     }
 }
 
-/// One MPI in one round prints its rows as they come; several are printed at the end, side by side.
+/// Runs the measurement. The rows of a single MPI in a single round are printed as they arrive; those of several MPIs
+/// or rounds are printed as one table at the end.
 fn measure(plan: &CurvePlan, options: &Options) -> Result<ExitCode, Error> {
     let alone = plan.contenders.len() == 1 && plan.rounds == 1;
-    let as_they_come = alone && !options.json;
+    let row_by_row = alone && !options.json;
     let runs = plan.rounds * plan.contenders.len();
     let progress = Progress::new(runs);
-    let measured = curves::measure(plan, &mut |news| match news {
+    let measured = curves::measure(plan, &mut |event| match event {
         MeasureEvent::Begins(round, contender) => {
-            let who = if alone {
+            let suffix = if alone {
                 String::new()
             } else {
                 format!(" by {}, round {}", contender.label, round + 1)
             };
-            progress.tell(&format!("{}{who}", plan.program.name));
+            progress.show(&format!("{}{suffix}", plan.program.name));
         }
         MeasureEvent::Head(report) => {
             progress.expect(runs * report.steps.max(1));
-            if as_they_come {
+            if row_by_row {
                 progress.above(|| print(&table::head(&plan.program, report)));
             }
         }
         MeasureEvent::Row(_, row) => {
             progress.step();
-            if as_they_come {
+            if row_by_row {
                 progress.above(|| print(&format!("{}\n", table::row(&plan.program, row))));
             }
-            progress.tell(&said_of(plan, row));
+            progress.show(&progress_text(plan, row));
         }
-        MeasureEvent::Aside(line) => progress.above(|| eprintln!("{line}")),
+        MeasureEvent::OtherLine(line) => progress.above(|| eprintln!("{line}")),
     });
     drop(progress);
     conclude(plan, options, alone, &measured)
 }
 
-fn said_of(plan: &CurvePlan, row: &ReportRow) -> String {
+fn progress_text(plan: &CurvePlan, row: &ReportRow) -> String {
     match plan.program.over {
         Over::Sizes => format!("{}: {} bytes done", plan.program.name, row.size),
         Over::Jobs => format!("{}: {} ranks done", plan.program.name, row.size),
@@ -236,7 +239,7 @@ fn conclude(
     measured: &CurveData,
 ) -> Result<ExitCode, Error> {
     let interrupted = interrupt::seen();
-    // A signal in the only round leaves its rows; in later rounds only finished ones count.
+    // After a signal in the first round its rows are shown; later, only finished rounds are.
     let part: Vec<Curve> = measured
         .part
         .iter()
@@ -264,11 +267,11 @@ fn conclude(
             &table::plot(&plan.program, shown, !interrupted),
         )?;
     }
-    if interrupted && interrupt::is_unread() {
+    if interrupted && interrupt::is_reader_gone() {
         return Ok(ExitCode::from(interrupt::exit_code()));
     }
     if interrupted {
-        tell_of_interruption(plan, alone, measured);
+        report_interruption(plan, alone, measured);
         return Ok(ExitCode::from(interrupt::exit_code()));
     }
     Ok(failures(measured))
@@ -286,7 +289,7 @@ fn print_report(curves: &[Curve], complete: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn tell_of_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
+fn report_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     let rows = measured
         .part
         .as_ref()
@@ -305,19 +308,20 @@ fn tell_of_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     }
 }
 
-/// Reports the failures. The launcher's exit code is passed on where it ran alone.
+/// Reports the failures, and returns the exit code of the last one: that of its launcher, or 1 for another reason; 0 if
+/// there is no failure.
 fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for (who, why) in &measured.failures {
+    for (name, why) in &measured.failures {
         match why {
             ContenderFailure::Code(number) => {
                 if !measured.curves.is_empty() {
-                    eprintln!("rmpi-bench: {who} failed with exit code {number} and is left out");
+                    eprintln!("rmpi-bench: {name} failed with exit code {number} and is left out");
                 }
                 code = ExitCode::from(*number);
             }
             ContenderFailure::Other(error) => {
-                eprintln!("rmpi-bench: {who}: {error}");
+                eprintln!("rmpi-bench: {name}: {error}");
                 code = ExitCode::FAILURE;
             }
         }
@@ -325,16 +329,16 @@ fn failures(measured: &CurveData) -> ExitCode {
     code
 }
 
-/// Prints; ends the measurement if the output is closed or cannot be written.
+/// Prints `text`; ends the measurement if the output is closed or cannot be written.
 fn print(text: &str) {
     match files::print(text) {
-        Ok(PrintStatus::Well) => {}
-        Ok(PrintStatus::Unread) => interrupt::nobody_reads(),
+        Ok(PrintStatus::Written) => {}
+        Ok(PrintStatus::ReaderGone) => interrupt::reader_gone(),
         Err(error) => {
             if !interrupt::seen() {
                 eprintln!("rmpi-bench: {error}");
             }
-            interrupt::nobody_reads();
+            interrupt::reader_gone();
         }
     }
 }
@@ -344,7 +348,7 @@ fn existing(path: PathBuf) -> Result<PathBuf, Error> {
         return Ok(path);
     }
     Err(Error::Usage(format!(
-        "{} does not exist; `cargo xtask install --prefix DIR` makes it, --prefix DIR says where",
+        "{} does not exist; `cargo xtask install --prefix DIR` installs it, and --prefix DIR names the installation",
         path.display()
     )))
 }
@@ -378,11 +382,11 @@ fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
     if chosen.is_empty() {
         chosen = match hosts {
             Some(_) => limits::tcp::names().collect(),
-            None => limits::usual_names().collect(),
+            None => limits::default_names().collect(),
         };
     }
     let _lock = lock_machine()?;
-    // Not before the lock: a process that waits for the lock ends on a signal like any other.
+    // Signals are handled only from here on: while this process waits for the lock, a signal ends it.
     interrupt::watch()?;
     let program = std::env::current_exe().unwrap_or_default();
     Ok(measure_limits(&chosen, options.json, |name| match &hosts {
@@ -405,7 +409,7 @@ fn measure_limits(
     }
     let progress = Progress::new(names.len());
     for (done, name) in names.iter().enumerate() {
-        progress.tell(name);
+        progress.show(name);
         let figures = measure(name);
         if interrupt::seen() {
             drop(progress);

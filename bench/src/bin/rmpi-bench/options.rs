@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line of `rmpi-bench`: a word for each benchmark, with options that are handed on to it and others that say
-//! who is measured and what is made of it.
+//! The command line of `rmpi-bench`: a subcommand for each benchmark. It has options that are passed on to the
+//! benchmark, and options for this program: which MPIs are measured, and what is output.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct BenchRequest {
 
 pub(crate) enum BenchAction {
     Limits(LimitsOptions),
-    /// A program, who takes part, the words for it and how many jobs.
+    /// A program, the options for this program, the arguments for the benchmark, and the number of jobs.
     Benchmark(BenchProgram, Options, Vec<String>, usize),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct LimitsOptions {
     pub(crate) seconds: f64,
 }
 
-// Those of every benchmark.
+// The options of every benchmark.
 #[derive(Args, Default)]
 pub(crate) struct Options {
     /// One JSON line instead of the table
@@ -90,8 +90,8 @@ impl BenchSettings {
     }
 }
 
-// Those that the program in C gets. Their values are the program's to judge, but what is wrong at a glance is reported
-// before anything starts.
+// The options that the C program gets. The program checks their values; obvious errors are reported here, before
+// anything starts.
 #[derive(Args, Default)]
 #[command(next_help_heading = "Measuring")]
 pub(crate) struct Measuring {
@@ -125,7 +125,7 @@ pub(crate) struct Measuring {
 }
 
 impl Measuring {
-    /// The words for the program in C.
+    /// The arguments for the C program.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: Option<String>| {
@@ -148,7 +148,7 @@ impl Measuring {
     }
 }
 
-/// A list of sizes, as the programs in C read it.
+/// Checks a list of sizes as the C programs read it.
 fn sizes(text: &str) -> Result<String, String> {
     let size = |word: &str| {
         let digits = word.trim_end_matches(['K', 'k', 'M', 'm']);
@@ -174,12 +174,12 @@ fn seconds(text: &str) -> Result<f64, String> {
     good.ok_or_else(|| "a number of seconds above 0, at most 3600, is expected".to_owned())
 }
 
-/// Jobs of each number of ranks, by default.
+/// The default number of jobs for each number of ranks.
 const JOBS: u16 = 10;
 
-/// Reads the command line, or says what is wrong with it.
+/// Reads the command line.
 pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<BenchRequest, clap::Error> {
-    // People write -np; clap reads words with one dash letter by letter.
+    // `-np` is common, but clap would read it as two one-letter options.
     let words = words.into_iter().map(|word| match word.as_str() {
         "-np" | "--np" => "-n".to_owned(),
         _ => word,
@@ -228,7 +228,7 @@ fn benchmark(name: &str, matches: &ArgMatches) -> Result<BenchAction, clap::Erro
     ))
 }
 
-/// The whole command line, from the table of programs.
+/// The definition of the command line, from the table of programs.
 pub(crate) fn command() -> Command {
     let limits = Command::new("limits")
         .about("The machine without MPI: cache line, copies, wake-ups")
@@ -300,12 +300,12 @@ fn subcommand(program: &BenchProgram) -> Command {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> Result<BenchRequest, clap::Error> {
+    fn parse(line: &str) -> Result<BenchRequest, clap::Error> {
         read(line.split_whitespace().map(str::to_owned))
     }
 
     fn words(line: &str) -> Vec<String> {
-        match asked(line) {
+        match parse(line) {
             Ok(BenchRequest {
                 what: BenchAction::Benchmark(_, _, words, _),
                 ..
@@ -323,27 +323,27 @@ mod tests {
             "rmpi-bench ring -np 4",
             "rmpi-bench ring --ranks=4",
         ] {
-            assert_eq!(asked(line).unwrap().ranks, Some(4), "{line}");
+            assert_eq!(parse(line).unwrap().ranks, Some(4), "{line}");
         }
-        assert_eq!(asked("rmpi-bench ring").unwrap().ranks, None);
-        assert!(asked("rmpi-bench ring -n 0").is_err());
+        assert_eq!(parse("rmpi-bench ring").unwrap().ranks, None);
+        assert!(parse("rmpi-bench ring -n 0").is_err());
     }
 
     #[test]
-    fn hosts_are_for_the_launcher_and_for_no_peer() {
+    fn hosts_are_for_the_launcher_and_exclude_peers() {
         let line = "rmpi-bench latency --sizes 8 --host n1,n2";
-        let BenchAction::Benchmark(_, options, words, _) = asked(line).unwrap().what else {
+        let BenchAction::Benchmark(_, options, words, _) = parse(line).unwrap().what else {
             panic!("{line}: no benchmark")
         };
         assert_eq!(options.host.as_deref(), Some("n1,n2"));
         assert_eq!(words, ["--sizes", "8"]);
-        assert!(asked("rmpi-bench latency --host n1,n2 --peer mpich5=/opt").is_err());
+        assert!(parse("rmpi-bench latency --host n1,n2 --peer mpich5=/opt").is_err());
     }
 
     #[test]
     fn limits_are_measured_here_or_between_two_hosts() {
         let line = "rmpi-bench limits tcp --host n1,n2";
-        let BenchAction::Limits(options) = asked(line).unwrap().what else {
+        let BenchAction::Limits(options) = parse(line).unwrap().what else {
             panic!("{line}: no limits")
         };
         assert_eq!(
@@ -351,11 +351,11 @@ mod tests {
             (Some("n1,n2"), None)
         );
         assert_eq!(options.names, ["tcp"]);
-        assert!(asked("rmpi-bench limits --launcher rsh").is_err());
+        assert!(parse("rmpi-bench limits --launcher rsh").is_err());
     }
 
     #[test]
-    fn a_program_gets_its_own_words_and_no_others() {
+    fn a_program_gets_its_own_options_and_no_others() {
         let line =
             "rmpi-bench bandwidth --json --sizes 8,64K -x 3 --one-at-a-time --validate --rounds 2";
         assert_eq!(
@@ -370,27 +370,27 @@ mod tests {
             ]
         );
         assert!(words("rmpi-bench startup -i 3").is_empty());
-        let error = asked("rmpi-bench memory --sizes 8")
+        let error = parse("rmpi-bench memory --sizes 8")
             .map(|_| ())
             .unwrap_err();
         assert!(error.to_string().contains("--sizes"), "{error}");
     }
 
     #[test]
-    fn a_misspelt_option_is_answered_with_the_nearest() {
-        let error = asked("rmpi-bench latency --size 8")
+    fn the_error_for_a_misspelt_option_names_the_nearest() {
+        let error = parse("rmpi-bench latency --size 8")
             .map(|_| ())
             .unwrap_err();
         assert!(error.to_string().contains("--sizes"), "{error}");
-        let error = asked("rmpi-bench latency --plto x.svg")
+        let error = parse("rmpi-bench latency --plto x.svg")
             .map(|_| ())
             .unwrap_err();
         assert!(error.to_string().contains("--plot"), "{error}");
     }
 
     #[test]
-    fn a_wrong_value_is_told_before_anything_starts() {
-        let error = asked("rmpi-bench latency --sizes 8,many")
+    fn a_wrong_value_is_reported_before_anything_starts() {
+        let error = parse("rmpi-bench latency --sizes 8,many")
             .map(|_| ())
             .unwrap_err();
         assert!(error.to_string().contains("\"many\" is no size"), "{error}");
@@ -401,7 +401,7 @@ mod tests {
             "--rounds 0",
         ] {
             assert!(
-                asked(&format!("rmpi-bench latency {line}")).is_err(),
+                parse(&format!("rmpi-bench latency {line}")).is_err(),
                 "{line}"
             );
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server on the second host, which runs the batches that the other end requests. It ends at the end of its standard
-//! input, which connects it to the process that started it.
+//! The server on the second host, which runs the batches that the measuring end requests. It ends at the end of its
+//! standard input, which connects it to the process that started it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-use super::side::{Address, Buffers, JOB_BYTES, OneWayStream, TOKEN_BYTES, TcpBatch, WELCOME};
+use super::side::{Address, BATCH_BYTES, Buffers, OneWayStream, TOKEN_BYTES, TcpBatch, WELCOME};
 use crate::Error;
 
-/// Who knows the word says it at once.
-const FIRST_WORD: Duration = Duration::from_secs(2);
+/// How long the server set_blocking for the token of a new connection; the measuring end sends it at once.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn serve() -> Result<(), Error> {
     let refused = |e| Error::io("cannot wait for a connection", e);
@@ -26,7 +26,7 @@ pub(super) fn serve() -> Result<(), Error> {
         addresses: addresses(),
     };
     std::thread::spawn(|| {
-        // The end of the input, or an error: the measuring end is gone.
+        // Returns at the end of the input or at an error: the process that started this one is gone.
         drop(io::copy(&mut io::stdin(), &mut io::sink()));
         std::process::exit(0);
     });
@@ -35,8 +35,8 @@ pub(super) fn serve() -> Result<(), Error> {
         .flush()
         .map_err(|e| Error::io("cannot write to standard output", e))?;
     for stream in listener.incoming().flatten() {
-        // One that breaks is made anew by the other end, or not at all.
-        drop(converse(stream, address.token.as_bytes()));
+        // The measuring end connects again after a broken connection, or reports the error.
+        drop(serve_connection(stream, address.token.as_bytes()));
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ fn token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The addresses of this host that lead elsewhere, and then those of its own.
+/// The addresses of this host that other hosts can reach, and the loopback address last.
 fn addresses() -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {
@@ -57,33 +57,33 @@ fn addresses() -> Vec<IpAddr> {
         };
         let four = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
         let six = address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip()));
-        found.extend(four.or(six).filter(leads_elsewhere));
+        found.extend(four.or(six).filter(is_reachable));
     }
     found.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
     found
 }
 
-fn leads_elsewhere(address: &IpAddr) -> bool {
-    let of_one_link = match address {
+fn is_reachable(address: &IpAddr) -> bool {
+    let is_link_local = match address {
         IpAddr::V4(four) => four.is_link_local(),
         IpAddr::V6(six) => six.is_unicast_link_local(),
     };
-    !of_one_link && !address.is_loopback()
+    !is_link_local && !address.is_loopback()
 }
 
-/// One connection, until its end.
-fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
-    stream.set_read_timeout(Some(FIRST_WORD))?;
-    let mut said = [0; TOKEN_BYTES];
-    (&stream).read_exact(&mut said)?;
-    if said != token {
+/// Serves one connection until its end, if it begins with the token.
+fn serve_connection(stream: TcpStream, token: &[u8]) -> io::Result<()> {
+    stream.set_read_timeout(Some(TOKEN_TIMEOUT))?;
+    let mut received = [0; TOKEN_BYTES];
+    (&stream).read_exact(&mut received)?;
+    if received != token {
         return Ok(());
     }
     let mut line = OneWayStream::new(stream)?;
     line.send(&WELCOME)?;
     let mut buffers = Buffers::new(1);
     loop {
-        let mut bytes = [0; JOB_BYTES];
+        let mut bytes = [0; BATCH_BYTES];
         line.receive(&mut bytes)?;
         let Some(job) = TcpBatch::read(bytes) else {
             return Ok(());
@@ -91,7 +91,7 @@ fn converse(stream: TcpStream, token: &[u8]) -> io::Result<()> {
         if buffers.size() != job.size {
             buffers = Buffers::new(job.size);
         }
-        line.answer(job, &mut buffers)?;
+        line.serve_batch(job, &mut buffers)?;
     }
 }
 
@@ -103,8 +103,8 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-    /// The waiting end, for two connections.
-    fn waiting() -> (Address, std::thread::JoinHandle<()>) {
+    /// Starts a server for two connections.
+    fn start_server() -> (Address, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address {
             port: listener.local_addr().unwrap().port(),
@@ -113,7 +113,7 @@ mod tests {
         };
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take(2).flatten() {
-                drop(converse(stream, TOKEN.as_bytes()));
+                drop(serve_connection(stream, TOKEN.as_bytes()));
             }
         });
         (address, server)
@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn both_ends_measure_over_one_connection() {
-        let (address, server) = waiting();
-        let place = address.find("no.such.host.invalid").unwrap();
-        assert_eq!(place.addresses, ["127.0.0.1", "127.0.0.1"]);
-        let summary = place.measure(
+        let (address, server) = start_server();
+        let remote = address.find("no.such.host.invalid").unwrap();
+        assert_eq!(remote.addresses, ["127.0.0.1", "127.0.0.1"]);
+        let summary = remote.measure(
             TcpTask::Stream,
             SocketUse::STREAMING[1],
             4096,
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_word_is_not_answered() {
-        let (address, server) = waiting();
-        for word in [[b'0'; TOKEN_BYTES].as_slice(), b"GET / HTTP/1.0\r\n\r\n"] {
+    fn a_connection_without_the_token_gets_no_answer() {
+        let (address, server) = start_server();
+        for bytes in [[b'0'; TOKEN_BYTES].as_slice(), b"GET / HTTP/1.0\r\n\r\n"] {
             let mut stream = TcpStream::connect(("127.0.0.1", address.port)).unwrap();
-            stream.write_all(word).unwrap();
+            stream.write_all(bytes).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let mut answer = Vec::new();
-            // A reset is an answer too: nothing came.
+            // A reset is an error here; nothing was received in that case either.
             drop(stream.read_to_end(&mut answer));
             assert!(answer.is_empty(), "{answer:?}");
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_waits_at_that_port_is_not_taken_for_the_other_end() {
+    fn another_program_at_that_port_is_not_taken_for_the_server() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address {
             port: listener.local_addr().unwrap().port(),
@@ -174,9 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_leads_nowhere_else() {
-        let leads = |text: &str| leads_elsewhere(&text.parse().unwrap());
-        assert!(leads("10.0.0.1") && leads("fd77::1"));
-        assert!(!leads("127.0.0.1") && !leads("::1") && !leads("fe80::1") && !leads("169.254.1.1"));
+    fn loopback_and_link_local_addresses_are_not_reachable() {
+        let reachable = |text: &str| is_reachable(&text.parse().unwrap());
+        assert!(reachable("10.0.0.1") && reachable("fd77::1"));
+        assert!(
+            !reachable("127.0.0.1")
+                && !reachable("::1")
+                && !reachable("fe80::1")
+                && !reachable("169.254.1.1")
+        );
     }
 }

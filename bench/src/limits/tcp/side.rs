@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What both ends of the connection have in common, and the end that measures.
+//! The code that both ends of the connection share, and the end that measures.
 //!
-//! The measuring end says its token, then one [`TcpBatch`] after the other; each batch begins when the other end has said that it
-//! is ready. Of what comes from the network only lengths within bounds are believed.
+//! The measuring end sends its token, then one [`TcpBatch`] after the other; each batch begins when the server has
+//! reported that it is ready. Sizes and counts from the network are checked against their bounds.
 
 mod datagrams;
 
@@ -19,13 +19,13 @@ use crate::stats::Summary;
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpTask {
-    /// One message at a time, there and back.
+    /// One message at a time over TCP, there and back.
     PingPong,
-    /// Messages one way, and a byte back when all have come.
+    /// Messages one way over TCP, and a byte back when all have arrived.
     Stream,
-    /// A ping-pong of datagrams of UDP.
+    /// A ping-pong of UDP datagrams.
     Datagrams,
-    /// Messages one way in packets of UDP, of which none is lost.
+    /// Messages one way in UDP packets; lost packets are sent again.
     Packets,
 }
 
@@ -46,14 +46,14 @@ impl TcpTask {
     }
 }
 
-/// How an end waits for data.
+/// How an end set_blocking for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// The socket never waits; it is looked at again and again.
+    /// Non-blocking calls, repeated until there is data.
     Spin,
-    /// The same, and others may run between two looks: both ends may have come to lie on one CPU.
+    /// Non-blocking calls with `sched_yield` in between, because both ends may share a CPU.
     Yield,
-    /// The call waits.
+    /// Blocking calls.
     Block,
 }
 
@@ -61,9 +61,9 @@ enum Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketUse {
     wait: Wait,
-    /// Buffers of 4 MiB are asked for; otherwise the system sizes them as it goes.
+    /// Whether socket buffers of 4 MiB are requested; otherwise the kernel sizes them as it goes.
     buffers: bool,
-    /// Reno controls the congestion, which every process may choose; otherwise what the system has chosen.
+    /// Whether congestion control is Reno, which every process may choose; otherwise it is the kernel's default.
     reno: bool,
 }
 
@@ -119,7 +119,7 @@ impl Wait {
     }
 }
 
-/// One batch.
+/// One batch, as the measuring end requests it from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpBatch {
     pub(super) task: TcpTask,
@@ -131,17 +131,17 @@ pub(super) struct TcpBatch {
 pub(super) const LARGEST: usize = 4 << 20;
 const MOST_MESSAGES: u64 = 1 << 32;
 pub(super) const TOKEN_BYTES: usize = 32;
-/// The answer to the token.
+/// The server's reply to the token.
 pub(super) const WELCOME: [u8; 8] = *b"rmpi tcp";
-pub(super) const JOB_BYTES: usize = 16;
-/// How long one end waits for the other.
+pub(super) const BATCH_BYTES: usize = 16;
+/// How long one end set_blocking for data from the other.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
-/// Distinct buffers that large messages rotate over, as those of the benchmarks do.
+/// The number of buffers that messages rotate over, as in the benchmarks.
 const BUFFERS: usize = 64;
 
 impl TcpBatch {
-    pub(super) fn bytes(&self) -> [u8; JOB_BYTES] {
-        let mut bytes = [0; JOB_BYTES];
+    pub(super) fn bytes(&self) -> [u8; BATCH_BYTES] {
+        let mut bytes = [0; BATCH_BYTES];
         bytes[0] = self.task.number();
         bytes[1] = self.way.wait.number();
         bytes[2] = u8::from(self.way.buffers);
@@ -151,8 +151,8 @@ impl TcpBatch {
         bytes
     }
 
-    /// `None`: nothing that was asked for by a process of ours.
-    pub(super) fn read(bytes: [u8; JOB_BYTES]) -> Option<Self> {
+    /// Reads what [`TcpBatch::bytes`] wrote; `None` if a value is out of bounds.
+    pub(super) fn read(bytes: [u8; BATCH_BYTES]) -> Option<Self> {
         let flag = |at: usize| (bytes[at] < 2).then_some(bytes[at] == 1);
         let size = u32::from_le_bytes(bytes[4..8].try_into().ok()?);
         let size = usize::try_from(size).ok()?;
@@ -172,7 +172,7 @@ impl TcpBatch {
     }
 }
 
-/// Memory that messages rotate over, from batch to batch.
+/// Buffers that messages rotate over; the next batch goes on where the last one ended.
 pub(super) struct Buffers {
     bytes: Vec<u8>,
     size: usize,
@@ -181,7 +181,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     pub(super) fn new(size: usize) -> Self {
-        // Written, so that no batch meets memory that the system has yet to give.
+        // The bytes are written here, so that no batch takes page faults.
         Self {
             bytes: vec![1; size * BUFFERS],
             size,
@@ -199,7 +199,8 @@ impl Buffers {
         &mut self.bytes[at..at + self.size]
     }
 
-    /// The payload of a packet of a batch, of whose messages each has so many; the last of a message may be shorter.
+    /// The payload of packet `number` of a batch whose messages have `in_message` packets each. The last packet of a
+    /// message may be shorter.
     fn packet(&mut self, number: u64, in_message: usize) -> &mut [u8] {
         let number = usize::try_from(number).unwrap_or(0);
         let (message, packet) = (number / in_message % BUFFERS, number % in_message);
@@ -210,14 +211,14 @@ impl Buffers {
     }
 }
 
-/// A connection, and how this end waits for its socket now (the `wait` of the last [`SocketUse`]).
+/// A connection, and how this end set_blocking for data now (the `wait` of the last [`SocketUse`]).
 pub(super) struct OneWayStream {
     stream: TcpStream,
     wait: Wait,
 }
 
 impl OneWayStream {
-    /// Messages are never held back to be sent with later ones.
+    /// Sets up a connection without Nagle's algorithm (`TCP_NODELAY`), with time limits for blocking calls.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STUCK_AFTER))?;
@@ -228,7 +229,7 @@ impl OneWayStream {
         })
     }
 
-    pub(super) fn waits(&mut self) -> io::Result<()> {
+    pub(super) fn set_blocking(&mut self) -> io::Result<()> {
         self.wait = Wait::Block;
         self.stream.set_nonblocking(false)
     }
@@ -247,31 +248,31 @@ impl OneWayStream {
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
-        let mut patience = SpinLimit::default();
+        let mut limit = SpinLimit::default();
         while sent < bytes.len() {
             match self.stream.write(&bytes[sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(more) => sent += more,
-                Err(error) => self.look_again(error, &mut patience)?,
+                Err(error) => self.retry(error, &mut limit)?,
             }
         }
         Ok(())
     }
 
     pub(super) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let mut come = 0;
-        let mut patience = SpinLimit::default();
-        while come < bytes.len() {
-            match self.stream.read(&mut bytes[come..]) {
+        let mut received = 0;
+        let mut limit = SpinLimit::default();
+        while received < bytes.len() {
+            match self.stream.read(&mut bytes[received..]) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(more) => come += more,
-                Err(error) => self.look_again(error, &mut patience)?,
+                Ok(more) => received += more,
+                Err(error) => self.retry(error, &mut limit)?,
             }
         }
         Ok(())
     }
 
-    fn look_again(&self, error: io::Error, patience: &mut SpinLimit) -> io::Result<()> {
+    fn retry(&self, error: io::Error, limit: &mut SpinLimit) -> io::Result<()> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
             ErrorKind::WouldBlock if self.wait != Wait::Block => {
@@ -279,65 +280,66 @@ impl OneWayStream {
                     Wait::Yield => std::thread::yield_now(),
                     _ => spin_loop(),
                 }
-                patience.look()
+                limit.check()
             }
             _ => Err(error),
         }
     }
 
-    /// This end's part of a batch, behind the first word. The measuring end sends first.
+    /// Runs this end's part of a TCP batch, once the server has reported that it is ready. The measuring end has
+    /// `is_first` and sends first.
     pub(super) fn run(
         &mut self,
         job: TcpBatch,
         buffers: &mut Buffers,
-        first: bool,
+        is_first: bool,
     ) -> io::Result<()> {
         let mut done = [0];
         for _ in 0..job.count {
             let buffer = buffers.take();
-            if first {
+            if is_first {
                 self.send(buffer)?;
             }
-            if job.task == TcpTask::PingPong || !first {
+            if job.task == TcpTask::PingPong || !is_first {
                 self.receive(buffer)?;
             }
-            if job.task == TcpTask::PingPong && !first {
+            if job.task == TcpTask::PingPong && !is_first {
                 self.send(buffer)?;
             }
         }
-        match (job.task, first) {
+        match (job.task, is_first) {
             (TcpTask::PingPong | TcpTask::Datagrams | TcpTask::Packets, _) => Ok(()),
             (TcpTask::Stream, true) => self.receive(&mut done),
             (TcpTask::Stream, false) => self.send(&done),
         }
     }
 
-    /// The other end's part of a batch: says that it is ready, and does what it is asked for.
-    pub(super) fn answer(&mut self, job: TcpBatch, buffers: &mut Buffers) -> io::Result<()> {
+    /// The server's part of a batch: reports that it is ready, and runs the task.
+    pub(super) fn serve_batch(&mut self, job: TcpBatch, buffers: &mut Buffers) -> io::Result<()> {
         self.set(job.way)?;
         self.send(&[1])?;
         match job.task {
             TcpTask::Datagrams => {
-                let socket = self.open_datagrams(job.task)?;
+                let socket = self.open_udp(job.task)?;
                 self.exchange(&socket, job, buffers, false)?;
             }
             TcpTask::Packets => {
-                let socket = self.open_datagrams(job.task)?;
-                self.take_packets(&socket, job, buffers)?;
+                let socket = self.open_udp(job.task)?;
+                self.receive_packets(&socket, job, buffers)?;
             }
             TcpTask::PingPong | TcpTask::Stream => self.run(job, buffers, false)?,
         }
-        self.waits()
+        self.set_blocking()
     }
 
-    /// Seconds per message, one way.
+    /// The measuring end's part of a batch: requests it, and measures seconds per message, one way.
     fn batch(&mut self, job: TcpBatch, buffers: &mut Buffers) -> io::Result<f64> {
-        self.waits()?;
+        self.set_blocking()?;
         self.send(&job.bytes())?;
         self.receive(&mut [0])?;
         self.set(job.way)?;
         let socket = match job.task {
-            TcpTask::Datagrams | TcpTask::Packets => Some(self.open_datagrams(job.task)?),
+            TcpTask::Datagrams | TcpTask::Packets => Some(self.open_udp(job.task)?),
             TcpTask::PingPong | TcpTask::Stream => None,
         };
         let start = Instant::now();
@@ -357,17 +359,17 @@ impl OneWayStream {
     }
 }
 
-/// How long a spinning end waits for data.
+/// The time limit of an end that spins for data.
 #[derive(Default)]
 struct SpinLimit {
-    looks: u32,
+    checks: u32,
     since: Option<Instant>,
 }
 
 impl SpinLimit {
-    fn look(&mut self) -> io::Result<()> {
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(1024) {
+    fn check(&mut self) -> io::Result<()> {
+        self.checks = self.checks.wrapping_add(1);
+        if self.checks.is_multiple_of(1024) {
             let since = *self.since.get_or_insert_with(Instant::now);
             if since.elapsed() > STUCK_AFTER {
                 return Err(ErrorKind::TimedOut.into());
@@ -377,7 +379,7 @@ impl SpinLimit {
     }
 }
 
-/// Where the other end waits, and the word that opens it.
+/// Where the server listens, and the token that it expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) port: u16,
@@ -422,14 +424,15 @@ impl Address {
         })
     }
 
-    /// Finds the address at which it answers: that of the host's name as it resolves here, or one that the host has sent.
+    /// Finds the address at which the server answers: one that the host's name resolves to here, or one that the server
+    /// has sent.
     pub(super) fn find(self, host: &str) -> Result<RemoteEnd, Error> {
         let named = (host, self.port).to_socket_addrs().into_iter().flatten();
-        let told = self
+        let announced = self
             .addresses
             .iter()
             .map(|address| SocketAddr::new(*address, self.port));
-        let candidates: Vec<SocketAddr> = named.chain(told).collect();
+        let candidates: Vec<SocketAddr> = named.chain(announced).collect();
         for at in candidates.iter().copied() {
             let Ok(stream) = connect(at, &self.token) else {
                 continue;
@@ -461,29 +464,29 @@ fn connect(at: SocketAddr, token: &str) -> io::Result<OneWayStream> {
     let mut answer = [0; WELCOME.len()];
     line.receive(&mut answer)?;
     if answer != WELCOME {
-        // Something else waits at that port of another host that has the address too.
+        // Another program listens at that port, perhaps on another host with the same address.
         return Err(ErrorKind::InvalidData.into());
     }
     line.stream.set_read_timeout(Some(STUCK_AFTER))?;
     Ok(line)
 }
 
-/// The connected remote end.
+/// The server, as [`Address::find`] reached it.
 pub(super) struct RemoteEnd {
     at: SocketAddr,
     token: String,
     pub(super) addresses: [String; 2],
 }
 
-/// About so long takes a batch of a ping-pong.
+/// The intended duration of a ping-pong batch.
 const BATCH: Duration = Duration::from_micros(500);
-/// As many messages as the benchmarks have under way, but for large ones.
+/// Messages of a stream batch: as many as the benchmarks have in flight, or fewer if they exceed `WINDOW_BYTES`.
 const WINDOW: u64 = 64;
 const WINDOW_BYTES: usize = 32 << 20;
 const LEAST_BATCHES: usize = 3;
 
 impl RemoteEnd {
-    /// Seconds per message over a connection of its own.
+    /// Measures seconds per message over a new connection.
     pub(super) fn measure(
         &self,
         task: TcpTask,
@@ -513,7 +516,7 @@ impl RemoteEnd {
         };
         let in_window = (WINDOW_BYTES / size) as u64;
         let window = WINDOW.min(in_window).max(1);
-        // Also the warm-up.
+        // This batch is also the warm-up.
         let one = line.batch(job(window), &mut buffers)?;
         let count = match task {
             TcpTask::Stream | TcpTask::Packets => window,
@@ -528,7 +531,7 @@ impl RemoteEnd {
     }
 }
 
-/// Round trips that take about as long as a batch, where one way takes so many seconds.
+/// The number of round trips that take about as long as [`BATCH`] if one way takes `one_way` seconds.
 fn trips(one_way: f64) -> u64 {
     let trips = BATCH.as_secs_f64() / (2.0 * one_way.max(1e-9));
     #[allow(
@@ -545,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_read_as_it_was_written() {
+    fn a_batch_is_read_as_it_was_written() {
         for way in [SocketUse::STREAMING, [SocketUse::NON_BLOCKING[1]; 8]].concat() {
             for task in TcpTask::ALL {
                 let job = TcpBatch {
@@ -560,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_out_of_bounds_is_none() {
+    fn a_batch_out_of_bounds_is_refused() {
         let job = |size, count| TcpBatch {
             task: TcpTask::Stream,
             way: SocketUse::NON_BLOCKING[0],
@@ -578,7 +581,7 @@ mod tests {
         let mut bytes = job(8, 1).bytes();
         bytes[1] = 3;
         assert_eq!(TcpBatch::read(bytes), None);
-        assert_eq!(TcpBatch::read([0xff; JOB_BYTES]), None);
+        assert_eq!(TcpBatch::read([0xff; BATCH_BYTES]), None);
     }
 
     #[test]
@@ -600,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_about_as_long_as_it_should() {
+    fn a_batch_takes_about_its_intended_time() {
         assert_eq!((trips(5e-6), trips(1.0), trips(0.0)), (50, 1, 100_000));
     }
 }

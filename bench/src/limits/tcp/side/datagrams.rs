@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams of UDP, beside the connection over which the two ends meet: a ping-pong, and a stream as a library would send it that
-//! loses nothing: packets with a number and a checksum in trains (`UDP_SEGMENT`, `UDP_GRO`), a window, and a copy out.
+//! The UDP tasks: a ping-pong of datagrams, and a reliable stream as a library would send it. The stream has packets
+//! with a number and a checksum, sent in trains (`UDP_SEGMENT`, `UDP_GRO`) within a window, and copied out by the
+//! receiver. The two ends exchange their UDP ports over the TCP connection.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,8 +12,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::{Buffers, LARGEST, OneWayStream, SpinLimit, TcpBatch, TcpTask};
 
 impl OneWayStream {
-    /// A socket that is connected to one of the other end, which does the same.
-    pub(super) fn open_datagrams(&mut self, task: TcpTask) -> io::Result<UdpSocket> {
+    /// Opens a UDP socket and connects it to the peer's socket. Both ends call this at the same time.
+    pub(super) fn open_udp(&mut self, task: TcpTask) -> io::Result<UdpSocket> {
         let (own, other) = (self.stream.local_addr()?, self.stream.peer_addr()?);
         let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0))?;
         if task == TcpTask::Packets {
@@ -28,34 +29,36 @@ impl OneWayStream {
         Ok(socket)
     }
 
-    /// This end's part of a ping-pong. The measuring end sends first, and nothing is lost: each waits for the other.
+    /// Runs this end's part of a ping-pong. The measuring end has `is_first` and sends first. At most one datagram is
+    /// in flight, so none is lost to a full buffer; a datagram that is lost nevertheless ends the batch with a
+    /// time-out.
     pub(super) fn exchange(
         &self,
         socket: &UdpSocket,
         job: TcpBatch,
         buffers: &mut Buffers,
-        first: bool,
+        is_first: bool,
     ) -> io::Result<()> {
         for _ in 0..job.count {
             let buffer = buffers.take();
-            if first {
+            if is_first {
                 socket.send(buffer)?;
             }
-            let mut patience = SpinLimit::default();
+            let mut limit = SpinLimit::default();
             loop {
                 match socket.recv(buffer) {
                     Ok(_) => break,
-                    Err(error) => self.look_again(error, &mut patience)?,
+                    Err(error) => self.retry(error, &mut limit)?,
                 }
             }
-            if !first {
+            if !is_first {
                 socket.send(buffer)?;
             }
         }
         Ok(())
     }
 
-    /// Sends all messages of a batch; returns when the other end has them.
+    /// Sends all messages of a batch; returns when the peer has acknowledged them.
     pub(super) fn send_packets(
         &self,
         socket: &UdpSocket,
@@ -66,8 +69,8 @@ impl OneWayStream {
         let all = in_message as u64 * job.count;
         let (mut acknowledged, mut next) = (0, 0);
         let mut train = vec![0; TRAIN_PACKETS * PACKET_BYTES];
-        let mut patience = SpinLimit::default();
-        let mut heard_at = Instant::now();
+        let mut limit = SpinLimit::default();
+        let mut acknowledged_at = Instant::now();
         while acknowledged < all {
             let room = (acknowledged + WINDOW_PACKETS).min(all) - next;
             let mut filled = 0;
@@ -79,7 +82,7 @@ impl OneWayStream {
             if filled != 0 {
                 match socket.send(&train[..filled]) {
                     Ok(_) => next += (filled / PACKET_BYTES) as u64,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock || is_gone(&error) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock || is_closed(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -87,15 +90,15 @@ impl OneWayStream {
             match socket.recv(&mut answer) {
                 Ok(_) => {
                     acknowledged = acknowledged.max(u64::from_le_bytes(answer)).min(next);
-                    (patience, heard_at) = (SpinLimit::default(), Instant::now());
+                    (limit, acknowledged_at) = (SpinLimit::default(), Instant::now());
                 }
                 Err(error) => {
-                    // Its last word has come before.
-                    if !is_gone(&error) {
-                        self.look_again(error, &mut patience)?;
+                    // The peer closes its socket after its last acknowledgement, which a later `recv` returns.
+                    if !is_closed(&error) {
+                        self.retry(error, &mut limit)?;
                     }
-                    if room == 0 && heard_at.elapsed() > LOST_AFTER {
-                        (next, heard_at) = (acknowledged, Instant::now());
+                    if room == 0 && acknowledged_at.elapsed() > LOST_AFTER {
+                        (next, acknowledged_at) = (acknowledged, Instant::now());
                     }
                 }
             }
@@ -103,8 +106,8 @@ impl OneWayStream {
         Ok(())
     }
 
-    /// Takes all messages of a batch: verifies each packet, copies it out, and acknowledges each train.
-    pub(super) fn take_packets(
+    /// Receives all messages of a batch: verifies each packet, copies its payload out, and acknowledges each train.
+    pub(super) fn receive_packets(
         &self,
         socket: &UdpSocket,
         job: TcpBatch,
@@ -114,16 +117,16 @@ impl OneWayStream {
         let all = in_message as u64 * job.count;
         let mut expected = 0;
         let mut train = vec![0; 1 << 16];
-        let mut patience = SpinLimit::default();
+        let mut limit = SpinLimit::default();
         while expected < all {
             let bytes = match socket.recv(&mut train) {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    self.look_again(error, &mut patience)?;
+                    self.retry(error, &mut limit)?;
                     continue;
                 }
             };
-            patience = SpinLimit::default();
+            limit = SpinLimit::default();
             for packet in train[..bytes].chunks_exact(PACKET_BYTES) {
                 if read_number(packet) == Some(expected) {
                     let payload = buffers.packet(expected, in_message);
@@ -131,7 +134,8 @@ impl OneWayStream {
                     expected += 1;
                 }
             }
-            // The last one may be lost without another behind it; or the other end has received the first and has exited.
+            // No later acknowledgement makes up for a lost last one, so the last is sent three times. The peer may
+            // close its socket after the first of them, so errors are ignored then.
             let times = if expected == all { 3 } else { 1 };
             for _ in 0..times {
                 let sent = socket.send(&expected.to_le_bytes());
@@ -144,12 +148,12 @@ impl OneWayStream {
     }
 }
 
-/// Whether the other end has all, and has closed its socket: what was sent again for nothing has met none.
-fn is_gone(error: &io::Error) -> bool {
+/// Whether an error means that the peer has closed its socket, as it does once it has received everything.
+fn is_closed(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-/// Number, payload, checksum.
+/// Writes a packet: number, payload, checksum.
 fn write_packet(packet: &mut [u8], number: u64, payload: &[u8]) {
     let (rest, checksum) = packet.split_at_mut(PACKET_BYTES - 4);
     rest[..8].copy_from_slice(&number.to_le_bytes());
@@ -157,14 +161,14 @@ fn write_packet(packet: &mut [u8], number: u64, payload: &[u8]) {
     checksum.copy_from_slice(&crc32fast::hash(rest).to_le_bytes());
 }
 
-/// The number of a packet that is whole.
+/// The number of a packet whose checksum is right; `None` otherwise.
 fn read_number(packet: &[u8]) -> Option<u64> {
     let (rest, checksum) = packet.split_last_chunk::<4>()?;
     let is_whole = crc32fast::hash(rest).to_le_bytes() == *checksum;
     is_whole.then_some(u64::from_le_bytes(*rest.first_chunk()?))
 }
 
-/// What a packet of RoCE has in front of its payload, and the payload for Ethernet of 1,500 bytes.
+/// The size of RoCE's base transport header, and RoCE's path MTU over Ethernet of 1,500 bytes.
 const HEAD_BYTES: usize = 12;
 const PAYLOAD_BYTES: usize = 1024;
 const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
@@ -175,7 +179,7 @@ const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
 )]
 const PACKET_LENGTH: i32 = PACKET_BYTES as i32;
 const TRAIN_PACKETS: usize = 62;
-/// Packets that are not acknowledged, at most.
+/// The most packets in flight.
 const WINDOW_PACKETS: u64 = 248;
 const LOST_AFTER: Duration = Duration::from_millis(5);
 
@@ -186,7 +190,7 @@ mod tests {
     use super::super::SocketUse;
     use super::*;
 
-    /// One batch between two threads.
+    /// Runs one batch between two threads; returns seconds per message.
     fn batch(task: TcpTask, size: usize) -> f64 {
         let job = TcpBatch {
             task,
@@ -198,10 +202,10 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let other = std::thread::spawn(move || {
             let mut line = OneWayStream::new(listener.accept().unwrap().0).unwrap();
-            let mut bytes = [0; super::super::JOB_BYTES];
+            let mut bytes = [0; super::super::BATCH_BYTES];
             line.receive(&mut bytes).unwrap();
             let job = TcpBatch::read(bytes).unwrap();
-            line.answer(job, &mut Buffers::new(job.size)).unwrap();
+            line.serve_batch(job, &mut Buffers::new(job.size)).unwrap();
         });
         let mut line = OneWayStream::new(TcpStream::connect(at).unwrap()).unwrap();
         let seconds = line.batch(job, &mut Buffers::new(size));
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_not_whole_has_no_number() {
+    fn a_damaged_packet_has_no_number() {
         let mut packet = vec![0; PACKET_BYTES];
         write_packet(&mut packet, 77, &[5; 100]);
         assert_eq!(read_number(&packet), Some(77));
