@@ -1,12 +1,11 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The program of `cargo xtask demo`: each rank says hello, in order of ranks, and a token that goes
-// round the ring adds up all ranks.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The program of `cargo xtask demo`: each rank prints a greeting, in the
+// order of ranks, and a token that is passed round the ring adds up all rank numbers.
 #include <mpi.h>
 #include <stdio.h>
 
 enum { TOKEN = 1, LINE = 2, LINE_BYTES = 128 };
 
-// Rank 0 prints everybody's line, so that the order does not depend on who is scheduled when.
+// Rank 0 prints the lines of all ranks, so that their order does not depend on scheduling.
 static void say_hello(int rank, int size)
 {
     char host[MPI_MAX_PROCESSOR_NAME], line[LINE_BYTES];
@@ -24,7 +23,7 @@ static void say_hello(int rank, int size)
     }
 }
 
-// Each rank adds its number to the token and hands it on; rank 0 gets the sum.
+// Each rank adds its number to the token and passes it on; rank 0 receives the sum.
 static long ring_sum(int rank, int size)
 {
     long sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* bulk MIB: so much data goes from rank 0 to rank 1 and as much back, in messages of 16 B to 1 MiB of which several are under way,
- * and each byte is compared. */
+/* bulk MIB: rank 0 sends MIB mebibytes to rank 1 and receives as much, in messages of 16 B to 1 MiB of which several are active; each
+ * byte is compared. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ enum { UNDER_WAY = 8, LARGEST = 1 << 20 };
 /* Every other message is a large one. */
 static int bytes_of(long message) { return message % 2 ? LARGEST : 16 << message % 13; }
 
-/* No two messages are alike, and neither are two places of one. */
+/* Different for each message and for each position in it. */
 static uint64_t word_of(int from, long message, int at) {
     uint64_t word = ((uint64_t)message << 24 | (uint64_t)at << 1 | from) * 0x9e3779b97f4a7c15u;
     return word ^ word >> 29;

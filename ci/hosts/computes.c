@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* computes SECONDS: a rank that is in no call of MPI for so long loses nothing, neither what it was sent nor what it has sent.
+/* computes SECONDS: a rank that calls no MPI function for so long loses no message that it has sent or that was sent to it.
  *
  * Rank 0 has messages of all sizes under way in both directions when rank 1 begins to compute, and then the other way round. */
 #include <mpi.h>

@@ -1,16 +1,16 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// What the checks of jobs over several hosts start: `far WORD [ARGUMENT...]`.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The program of the checks of jobs over several hosts: `far MODE
+// [ARGUMENT...]`.
 //
-// who             each rank says where it is, and how many ranks share its memory
+// who             each rank prints its host, and how many ranks share its memory
 // args ...        the last rank prints its other arguments, each with its length
-// env NAME        each rank prints its folder and what NAME is
+// env NAME        each rank prints its working folder and the variable NAME
 // size            the last rank prints how many bytes its arguments and its environment have
-// lines COUNT     each rank prints so many lines
+// lines COUNT     each rank prints COUNT lines
 // copy            rank 0 copies its standard input to its standard output
-// ring BYTES      each rank sends so many to the next and checks what it gets
-// often BYTES TIMES  the same so often, with other bytes each time
-// count NAME BYTES TIMES  the same, and each rank says what its performance variable of that name is
-// leave RANK CODE this rank leaves with this code, while the others wait for it
+// ring BYTES      each rank sends BYTES bytes to the next and checks what it receives
+// often BYTES TIMES  as ring, TIMES times, with different data each time
+// count NAME BYTES TIMES  as often, and each rank prints by how much its performance variable NAME rose
+// leave RANK CODE this rank exits with this code, while the others wait for it
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static void ring(int bytes, int times)
     free(other);
 }
 
-// How far a performance variable rises meanwhile.
+// Prints by how much a performance variable rises during the messages.
 static void count(const char *name, int bytes, int times)
 {
     int index, thread, elements;

@@ -1,18 +1,18 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// MPI_Abort and other ways of ending too early: MPI 5.0 section 9.3 "MPI_ABORT", 11.2.
-// `abort WAY RANK CODE`: rank RANK ends in WAY with CODE while the others wait for a message.
+// SPDX-License-Identifier: MIT OR Apache-2.0 MPI_Abort and other ways of ending too early: MPI 5.0 section 9.3
+// "MPI_ABORT", 11.2. `abort WAY RANK CODE`: rank RANK ends itself as WAY names, with CODE, while the others wait for a
+// message.
 #include "check.h"
 
 #include <signal.h>
 #include <unistd.h>
 
-// What a program registers for its exit may want the MPI that is being ended.
+// An exit handler of the program may call the MPI that is being ended.
 static void at_exit(void)
 {
     _exit(77);
 }
 
-// A heap that is locked for ever, as in a handler for the signal of a crash in malloc.
+// A heap that stays locked, as in the handler of a signal that a crash in malloc raised.
 static volatile int heap_is_locked;
 extern void *__libc_malloc(size_t bytes);
 

@@ -11,7 +11,7 @@ static void child(const char *number)
     int sum = 0, mine = atoi(number) + rank, from = (rank + size - 1) % size, got = -1;
     MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     EQUAL(sum, size * atoi(number) + size * (size - 1) / 2);
-    // What the first program leaves unreceived is not for the second.
+    // A message that the first program did not receive must not reach the second.
     MPI_Request request;
     MPI_Isend(&mine, 1, MPI_INT, (rank + 1) % size, 3, MPI_COMM_WORLD, &request);
     if (strcmp(number, "1")) {

@@ -4,7 +4,7 @@
 
 enum { MANY = 5 };
 
-// What the functions below were called with, in order: the attribute's value, negative for a delete.
+// The calls of the functions below, in order: the attribute's value, negative for a delete.
 static int trail[64], steps;
 static MPI_Comm trail_comm;
 static void *trail_state;
@@ -159,7 +159,7 @@ static void s7_7_2_the_predefined_functions(void)
     MPI_Comm_free_keyval(&null);
 }
 
-// A key that was freed works on as long as something has it.
+// A freed key works as long as an object has an attribute with it.
 static void s7_7_2_a_freed_key_lives_with_its_attributes(void)
 {
     int key, number, value = 9;
@@ -195,7 +195,7 @@ static void s7_7_2_errors_of_the_functions(void)
     MPI_Comm freed = comm;
     FAILS(MPI_Comm_free(&freed), MPI_ERR_OTHER);
     CHECK(freed == comm && get(comm, key) == &value, "it was freed although a function refused");
-    // What a failed dup has copied is deleted again.
+    // The attributes that a failed dup has copied are deleted again.
     MPI_Comm_create_keyval(copy_fails, MPI_COMM_NULL_DELETE_FN, &bomb, NULL);
     MPI_Comm_set_attr(comm, bomb, &value);
     steps = 0;

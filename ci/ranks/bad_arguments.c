@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Wrong arguments come back as the right class of error, and nothing is harmed: MPI 5.0 section 9.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Wrong arguments return an error of the right class and have no other
+// effect: MPI 5.0 section 9.4.
 #include "check.h"
 
 static int value;
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
     RUN(s9_4_null_buffers_and_pointers);
     RUN(s9_4_requests_that_are_none);
     RUN(s9_4_operations_that_do_not_fit);
-    // All of that left nothing behind that could disturb a message.
+    // The wrong calls have left nothing behind that could disturb a message.
     int right = (rank + 1) % size, left = (rank + size - 1) % size, in = -1;
     GOOD(MPI_Sendrecv(&rank, 1, MPI_INT, right, 0, &in, 1, MPI_INT, left, 0, comm, MPI_STATUS_IGNORE));
     EQUAL(in, left);

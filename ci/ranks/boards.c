@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Blocking collectives where an implementation may use shared memory of a communicator: many communicators made, used and
-// freed; sizes around every limit; blocking and nonblocking ones in turn; ranks that need not wait. MPI 5.0 chapters 6 and 7.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Blocking collectives for which an implementation may use shared memory of
+// a communicator: many communicators are made, used and freed; sizes are around every limit; blocking and nonblocking
+// calls alternate; some ranks need not wait. MPI 5.0 chapters 6 and 7.
 #include "check.h"
 
 enum { MANY = 40, LARGEST = 300000, LARGE = 12000 * 64 };
@@ -117,7 +117,7 @@ static void section_3_5_messages_move_while_a_rank_waits_in_a_collective(void)
         memset(out, rank + turn, LARGEST);
         GOOD(MPI_Irecv(in, LARGEST, MPI_BYTE, from, 4, MPI_COMM_WORLD, &requests[0]));
         GOOD(MPI_Isend(out, LARGEST, MPI_BYTE, to, 4, MPI_COMM_WORLD, &requests[1]));
-        // One rank cannot enter before its message is there.
+        // One rank enters only after it has received a message.
         if (rank == turn % size)
             GOOD(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
         GOOD(MPI_Barrier(MPI_COMM_WORLD));
@@ -142,9 +142,9 @@ static void section_6_14_different_calls_are_told(void)
     GOOD(MPI_Comm_free(&comm));
 }
 
-// A call of one rank fails for its arguments, and the others wait for it there until it makes its next call: those that need
-// it get an error, and from the next call on all is right, whatever that is.
-// A block of a number for each rank; `n` below 0 makes it a wrong call.
+// A call of one rank fails because of its arguments, and the others wait in theirs until that rank makes its next call:
+// ranks that need its data get an error, and all later calls, of whatever kind, are right. Scatters a block of one
+// number to each rank; `n` below 0 makes the call wrong.
 static int scatter_blocks(int root, int n)
 {
     int blocks[64], counts[64], places[64], got = -1;
@@ -159,7 +159,7 @@ static int scatter_blocks(int root, int n)
     return code;
 }
 
-// Blocks of some KiB each, for which a rank may need the others longer than for a number.
+// A call with blocks of some KiB, for which a rank may depend on the others longer than for a number.
 static int large_blocks(int call, int root, int n)
 {
     enum { BYTES = 12000 };
@@ -205,7 +205,7 @@ static int is_needed(int call, int root, int absent)
 
 static void section_6_14_a_rank_misses_a_call(void)
 {
-    // Of larger blocks nobody knows where they go as messages, to ranks with a core of their own.
+    // Larger blocks only with many ranks: between few ranks, each with a core of its own, they may be sent as messages.
     const int calls = size > 16 ? 9 : 6;
     if (size < 2 || size > 64)
         return;

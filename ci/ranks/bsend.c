@@ -160,8 +160,8 @@ static int told(const char *name)
     return access(name, F_OK) == 0;
 }
 
-// What has been received is no longer in the way, although the news of it stands behind other messages and this rank has
-// not been in MPI since. `bsend news`: the standard does not promise it.
+// A message that was received takes no room any more, although the notice of that is queued behind other messages and
+// this rank has not called MPI since. `bsend news`: the standard does not promise it.
 static void s3_6_room_of_what_was_received(void)
 {
     enum { LARGE = 400000, SMALL = 40, NAP_US = 1000, NAPS = 5000 };
@@ -174,7 +174,7 @@ static void s3_6_room_of_what_was_received(void)
         MPI_Buffer_attach(buffer, room);
         fill(out, LARGE, 1);
         GOOD(MPI_Bsend(out, LARGE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD));
-        // Where a message cannot be read without its sender, the other rank waits for this one.
+        // If the receiver needs the sender to transfer the message, the other rank waits for this one.
         while (!told(name) && naps++ < NAPS)
             usleep(NAP_US);
         if (naps > NAPS)

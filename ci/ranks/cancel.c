@@ -26,7 +26,7 @@ static void s3_8_5_an_unmatched_receive_is_cancelled(void)
     EQUAL(value, 5);
 }
 
-// Which of several posted receives goes does not disturb the others.
+// Cancelling one of several posted receives does not disturb the others.
 static void s3_8_5_cancel_in_the_middle(void)
 {
     enum { MANY = 5 };
@@ -91,7 +91,7 @@ static void s3_8_5_a_persistent_receive_can_start_again(void)
     MPI_Request_free(&request);
 }
 
-// Cancelling a send (deprecated): either it goes, or the message never arrives; never half of it.
+// Cancelling a send (deprecated): either it is cancelled and the message never arrives, or all of it arrives.
 static void s3_8_5_a_send_is_cancelled_or_arrives(void)
 {
     static const int sizes[] = {8, 5000, 300000};
@@ -110,7 +110,7 @@ static void s3_8_5_a_send_is_cancelled_or_arrives(void)
             MPI_Test_cancelled(&status, &cancelled);
             CHECK(cancelled == 0 || cancelled == 1, "cancelled is %d", cancelled);
             MPI_Send(&cancelled, 1, MPI_INT, 1, GO, MPI_COMM_WORLD);
-            // The next one must not be there yet when the other rank looks for this one.
+            // The next message must not have arrived when the other rank looks for this one.
             MPI_Recv(NULL, 0, MPI_INT, 1, GO, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {
             int cancelled, flag = 9;
@@ -128,8 +128,8 @@ static void s3_8_5_a_send_is_cancelled_or_arrives(void)
     free(buffer);
 }
 
-// A send to oneself: nobody else decides, so the first look tells what became of it, and a message that was not cancelled
-// is there to be received.
+// A send to the rank itself: no other process is involved, so the first test shows whether it was cancelled, and a
+// message that was not cancelled can be received.
 static void s3_8_4_a_send_to_oneself_is_decided_at_once(void)
 {
     static const int sizes[] = {0, 8, 300000};
@@ -154,7 +154,7 @@ static void s3_8_4_a_send_to_oneself_is_decided_at_once(void)
     free(out);
 }
 
-// A matched probe has taken the message: it can no longer be cancelled.
+// A message that a matched probe has matched can no longer be cancelled.
 static void s3_8_4_a_probed_send_to_oneself_is_not_cancelled(void)
 {
     int out = 7, in = -1, flag = -1, cancelled = -1;
@@ -174,7 +174,7 @@ static void s3_8_4_a_probed_send_to_oneself_is_not_cancelled(void)
     EQUAL(cancelled, 0);
 }
 
-// A synchronous send to another rank that receives nothing is taken back while that rank is inside MPI.
+// A synchronous send to a rank that receives nothing is cancelled while that rank is inside MPI.
 static void s3_8_4_a_synchronous_send_is_taken_back(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, out = rank, flag, cancelled = -1;

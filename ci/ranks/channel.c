@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Gated channels by their private C interface, which QMP is built on: rounds of halos in one to four dimensions, the order
-// of starts, messages sent before they are received, messages of other sizes than their receives, wrong use.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Gated channels, by the private C interface on which QMP is built: rounds
+// of halos in one to four dimensions, the order of starts, messages sent before their receives, messages of other sizes
+// than their receives, wrong use.
 #include "check.h"
 
 #include <signal.h>
@@ -38,7 +38,7 @@ static uint64_t declare(MPI_Comm comm, int direction, int peer, int channel_clas
     return id;
 }
 
-// Tells apart what a rank sends in a direction in a round.
+// A different seed for each rank, direction and round.
 static unsigned seed_of(int from, int direction, int round)
 {
     return (unsigned)(from * 4096 + direction * 256 + round);
@@ -46,7 +46,8 @@ static unsigned seed_of(int from, int direction, int round)
 
 enum { DIRECTIONS = 8 };
 
-// The neighbours on a grid of up to four dimensions, forward at even places. In a dimension of one rank it is its own.
+// The neighbours on a grid of up to four dimensions, forward at even places. In a dimension of one rank, a rank is its
+// own neighbour.
 static void neighbours(int peers[DIRECTIONS])
 {
     int dims[4] = {0}, periods[4] = {1, 1, 1, 1};
@@ -58,7 +59,8 @@ static void neighbours(int peers[DIRECTIONS])
     GOOD(MPI_Comm_free(&grid));
 }
 
-// All that a rank exchanges: to direction d goes class d % 2, as in QMP, and from the opposite one it comes.
+// Everything that a rank exchanges. Messages in direction d have class d % 2, as in QMP, and arrive from the opposite
+// direction.
 struct halo {
     size_t bytes;
     unsigned char *out[DIRECTIONS], *in[DIRECTIONS];
@@ -77,7 +79,7 @@ static void halo_make(struct halo *halo, size_t bytes, int ours)
                 GOOD(MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, both[at]));
             else
                 *both[at] = malloc(bytes ? bytes : 1);
-        // What comes from direction d was sent in the opposite one.
+        // A message from direction d was sent in the opposite direction.
         halo->ids[d] = declare(MPI_COMM_WORLD, RECEIVE, halo->peers[d], (d + 1) % 2, halo->in[d], bytes);
         halo->ids[DIRECTIONS + d] =
             declare(MPI_COMM_WORLD, SEND, halo->peers[d], d % 2, halo->out[d], bytes);
@@ -144,7 +146,7 @@ static void nothing_is_asked_of_the_system_after_the_declares(void)
     halo_free(&halo, 1);
 }
 
-// What the counters are called as performance variables, in their order.
+// The names of the counters as performance variables, in their order.
 static const char *const NAMES[] = {"qmp_direct_bytes", "qmp_copied_bytes", "qmp_early_bytes", "qmp_writes",
                                     "qmp_gates_told", "qmp_allocations", "qmp_frame_bytes", "qmp_refused",
                                     "qmp_sends", "qmp_receives", "qmp_late_gates"};
@@ -188,7 +190,7 @@ static void tools_see_what_channels_count(void)
     }
     EQUAL(rmpi_channel_counters(before), OK);
     GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
-    // One that is large and one that is small, both started before their receivers.
+    // A large and a small message, both started before their receives.
     for (int at = 0; at < 2; at++) {
         size_t bytes = at == 0 ? BYTES : 64;
         receives[at] = declare(MPI_COMM_WORLD, RECEIVE, from, 9 + at, in[at], bytes);
@@ -209,7 +211,7 @@ static void tools_see_what_channels_count(void)
         EQUAL(rmpi_channel_free(receives[at]), OK);
         EQUAL(rmpi_channel_free(sends[at]), OK);
     }
-    // Many, with a signal handler that looks.
+    // Many messages, while a signal handler reads the counters.
     struct itimerval every = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
     struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
@@ -322,7 +324,7 @@ static void communicators_do_not_mix(void)
     int next = (rank + 1) % size, last = (rank + size - 1) % size, out[2], in[2];
     uint64_t ids[4];
     GOOD(MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &back));
-    // In the other one the same processes have the reverse order.
+    // In the other communicator the same processes have the reverse order.
     ids[0] = declare(MPI_COMM_WORLD, RECEIVE, last, 0, &in[0], sizeof in[0]);
     ids[1] = declare(back, RECEIVE, size - 1 - last, 0, &in[1], sizeof in[1]);
     ids[2] = declare(back, SEND, size - 1 - next, 0, &out[1], sizeof out[1]);
@@ -371,7 +373,7 @@ static void messages_that_are_too_long_are_told_to_both(void)
             EQUAL(rmpi_channel_start(&receive, 1), OK);
             EQUAL(rmpi_channel_start(&send, 1), OK);
             EQUAL(rmpi_channel_wait(&receive, 1, FOREVER), SIZES_DIFFER);
-            // What is small may have been complete long before its receiver came.
+            // A small message may be complete long before its receive is started.
             int end = rmpi_channel_wait(&send, 1, FOREVER);
             CHECK(end == SIZES_DIFFER || (end == OK && sizes[at][0] <= 4096), "%d", end);
             EQUAL(in[0], 0xEE);
@@ -381,7 +383,8 @@ static void messages_that_are_too_long_are_told_to_both(void)
         }
 }
 
-// In memory of the program, whole and in blocks: what lies behind a short message stays as it was, also after a long one.
+// In memory of the program, contiguous and in blocks: the memory behind a short message is unchanged, also after a long
+// one.
 static void messages_may_be_shorter_than_their_receives(void)
 {
     enum { MOST = 600000 };
@@ -428,7 +431,7 @@ static int goes_by_itself(size_t block)
     return block >= 16 << 10 || !providers || !strstr(providers, "verbs");
 }
 
-// Large blocks go from where they are to where they belong: the counters tell.
+// Large blocks are copied directly from the sender's memory into the receiver's, as the counters show.
 static void blocks_are_copied_once(void)
 {
     enum { FACE = 60000, ROUNDS = 30, WARM = 5 };
@@ -463,7 +466,7 @@ static void blocks_are_copied_once(void)
             }
             EQUAL(rmpi_channel_counters(after), OK);
             int direct = goes_by_itself(block) && goes_by_itself(wanted);
-            // Between hosts, tcp has what it carries packed.
+            // Between hosts, tcp packs the data.
             if (on_one_host()) {
                 EQUAL(after[DIRECT] - before[DIRECT], direct ? (uint64_t)ROUNDS * FACE : 0);
                 EQUAL(after[PACKED] == before[PACKED], direct);

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// What every program here shares: start and end, checks that count, and payloads that tell where a
-// byte came from. A program is a list of functions named after the section of MPI 5.0 that they test.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Shared by all programs here: start and end, checks that count errors, and
+// payloads that identify where a byte came from. A program is a list of functions named after the section of MPI 5.0
+// that they test.
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -41,11 +41,11 @@ check_failed(const char *file, int line, const char *condition, const char *form
     }
 }
 
-// CHECK(condition, "printf format", values...): counts and tells, and goes on.
+// CHECK(condition, "printf format", values...): if the condition is false, counts and prints an error and continues.
 #define CHECK(condition, ...)                                                                      \
     ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__))
 
-// EQUAL(got, wanted) for whole numbers.
+// EQUAL(got, wanted): two integers must be equal.
 #define EQUAL(got, wanted)                                                                         \
     do {                                                                                           \
         long long got_ = (long long)(got), wanted_ = (long long)(wanted);                          \
@@ -63,8 +63,8 @@ check_failed(const char *file, int line, const char *condition, const char *form
         CHECK(class_ == (wanted), "error class %d, expected %d (%s)", class_, wanted, #wanted);    \
     } while (0)
 
-// RUN(function): a test with its name in the messages; all ranks enter together. With CHECK_TRACE
-// in the environment rank 0 says where it is.
+// RUN(function): a test with its name in the messages; all ranks enter together. With CHECK_TRACE in the environment
+// rank 0 prints the name.
 #define RUN(function)                                                                              \
     do {                                                                                           \
         check_test = #function;                                                                    \
@@ -82,7 +82,7 @@ UNUSED static void start(int *argc, char ***argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 }
 
-// As start, for programs whose threads all call MPI; without that there is nothing to test.
+// As `start`, for programs whose threads all call MPI; without MPI_THREAD_MULTIPLE the job is aborted.
 UNUSED static void start_threads(int *argc, char ***argv)
 {
     int provided = -1;
@@ -108,7 +108,7 @@ UNUSED static int finish(void)
     return 0;
 }
 
-// Byte `i` of a message is known from its seed alone.
+// Byte `i` of a message follows from its seed.
 UNUSED static inline unsigned char payload_byte(size_t i, unsigned seed)
 {
     return (unsigned char)((i * 131u) ^ (i >> 8) ^ (seed * 2654435761u >> 13));
@@ -137,7 +137,7 @@ UNUSED static long long first_wrong(const void *buffer, size_t bytes, unsigned s
         CHECK(wrong_ == -1, "byte %lld of %lld is wrong", wrong_, (long long)(bytes));             \
     } while (0)
 
-// What a completed receive says.
+// Checks the status of a completed receive.
 UNUSED static void check_status(const char *file, int line, const MPI_Status *status, int source,
                                 int tag, int bytes)
 {
@@ -163,7 +163,7 @@ UNUSED static void *allocate(size_t bytes)
     return memory;
 }
 
-// Whether all ranks are of one host, as far as the launcher says.
+// Whether all ranks are on one host, according to the launcher's environment.
 UNUSED static int on_one_host(void)
 {
     const char *local = getenv("RMPI_LOCAL_SIZE");
@@ -174,7 +174,7 @@ UNUSED static int on_one_host(void)
 static const int check_sizes[] = {0,    1,    8,    47,    48,    49,      1000,       4096,
                                   8191, 8192, 8193, 65536, 65537, 1 << 20, 5 * 1000000};
 
-// How many of them: big jobs leave out the large ones.
+// The number of sizes to use: jobs of many ranks leave out the large ones.
 UNUSED static int check_size_count(void)
 {
     return size > 16 ? 12 : COUNT_OF(check_sizes);

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Gather, scatter, allgather and all-to-all with blocks of sizes around every limit, without gaps and with, in place and not; and what a rank
-// hears whose block has another length than the others expect. MPI 5.0 sections 6.5 to 6.8 and 6.14.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Gather, scatter, allgather and all-to-all with blocks of sizes around
+// every limit, with and without gaps, in place and not; and the errors of ranks if a block has another length than the
+// others expect. MPI 5.0 sections 6.5 to 6.8 and 6.14.
 #include "check.h"
 
 enum { LARGEST = 600000, STRIDE = 24, PART = 8 };
@@ -15,7 +15,7 @@ static int steps(void)
     return size <= 8 ? COUNT_OF(sizes) : COUNT_OF(sizes) - (size <= 17 ? 1 : 6);
 }
 
-// Puts a block at a place of so many bytes each, or finds how many of its bytes are wrong.
+// Writes a block of `bytes` bytes at place `at`, with or without gaps.
 static void put(unsigned char *where, size_t at, int bytes, int gaps, unsigned seed)
 {
     if (!gaps) {
@@ -65,7 +65,7 @@ static void fill_counts(int *counts, int *places, int count)
     }
 }
 
-// All in one: `turn` says which rank is the root, where there are gaps and what is in place.
+// Tests all of the calls with one size: `turn` selects the root, where there are gaps, and what is in place.
 static void blocks_of(int bytes, int turn)
 {
     int root = turn % size, from_gaps = turn / 2 % 2, to_gaps = turn / 4 % 2, in_place = turn / 3 % 2;
@@ -89,14 +89,14 @@ static void blocks_of(int bytes, int turn)
         GOOD(various ? MPI_Allgatherv(given, from, from_type, in, counts, places, to_type, c)
                      : MPI_Allgather(given, from, from_type, in, to, to_type, c));
         check_all(various ? "allgatherv" : "allgather", bytes, to_gaps, turn);
-        // What all have goes out again from the root.
+        // The root scatters what it has gathered.
         GOOD(various ? MPI_Scatterv(in, counts, places, to_type, out, from, from_type, root, c)
                      : MPI_Scatter(in, to, to_type, out, from, from_type, root, c));
         EQUAL(wrong_at(out, 0, bytes, from_gaps, seed_of(turn, rank)), 0);
     }
 }
 
-// Those of one rank are longer or shorter than the others', so that ranks may go different ways.
+// The blocks of one rank are longer or shorter than the others', so that ranks might choose different algorithms.
 static void exchange_of(int bytes, int turn, int odd_bytes)
 {
     int counts[64], places[64], odd = turn % size, longest = bytes > odd_bytes ? bytes : odd_bytes;
@@ -139,7 +139,7 @@ static void s6_5_to_6_7_sizes_around_limits(void)
             blocks_of(sizes[s], turn + s);
 }
 
-// A root that only gives or only gets is not held up, and does not overwrite what others still read.
+// A root that only sends or only receives is not delayed, and does not overwrite data that others still read.
 static void s6_14_roots_that_change_at_once(void)
 {
     for (int turn = 0; turn < 60; turn++) {
@@ -157,7 +157,8 @@ static void s6_14_roots_that_change_at_once(void)
     }
 }
 
-// The blocks of one rank are not as long as the others expect: somebody hears it, nobody hangs, and the next call is right.
+// The blocks of one rank have another length than the others expect: some rank gets an error, no rank hangs, and the
+// next call is right.
 static void s6_14_lengths_that_differ(void)
 {
     static const int lengths[][2] = {{16384, 20000}, {20000, 16384}, {65536, 70000}, {70000, 65536}, {100000, 140000}};

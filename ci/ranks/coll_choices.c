@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Every algorithm of every collective: `coll_choices N` takes the Nth word of each variable that chooses one. Results are
-// right whatever it is, and the messages that travel tell that it was taken. `coll_choices limits` is about the limits, `ring`
-// about one that counts where there are no boards.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Every algorithm of every collective: `coll_choices N` sets each variable
+// that chooses an algorithm to its Nth value. The results must be right with each, and the number of messages must show
+// that the algorithm was used. `coll_choices limits` tests the limits of sizes, `ring` one limit that is used only
+// without boards.
 #include "check.h"
 
 #include <sched.h>
@@ -56,7 +56,7 @@ static int is(int v, const char *word)
     return !strcmp(words[v], word);
 }
 
-// What travelled, counted by the library: messages from each rank to each rank, since `before`.
+// The messages from each rank to each rank since `before`, counted by the library.
 static MPI_T_pvar_session session;
 static MPI_T_pvar_handle sent;
 
@@ -77,7 +77,8 @@ static void count_from_here(void)
     GOOD(MPI_T_pvar_read(session, sent, before));
 }
 
-// Messages of all ranks; how many ranks rank 0 sent to, and how many sent to rank 0. At rank 0.
+// The number of messages of all ranks, of ranks to which rank 0 sent, and of ranks that sent to rank 0. Valid at rank
+// 0.
 struct travelled {
     long all, from_first, to_first;
 };
@@ -106,7 +107,7 @@ static struct travelled counted(void)
     return it;
 }
 
-// Holds what has travelled against what the chosen algorithm sends; -1: it does not matter.
+// Compares the messages with those that the chosen algorithm sends; -1: any number.
 static void expect(int v, long all, long from_first, long to_first)
 {
     struct travelled it = counted();
@@ -127,7 +128,8 @@ static long rounds(void)
     return steps;
 }
 
-// Messages of a power of two ranks in which all exchange with all by rounds, where the others join in pairs.
+// The number of messages of recursive doubling among a power of two ranks, before and after which the other ranks
+// exchange with a partner.
 static long in_pairs(int passes)
 {
     long power = 1, steps = 0;
@@ -214,7 +216,7 @@ static void broadcasts(void)
         expect(BCAST, all, is(BCAST, "tree") ? rounds() : is(BCAST, "chain") ? 1 : f, 0);
 }
 
-// An item is a pair of numbers and stands for a map; the operation does one after the other, and does not commute.
+// An item is a pair of numbers that represents a map; the operation composes maps and does not commute.
 static long applied;
 
 static void after(void *lower, void *higher, int *count, MPI_Datatype *type)
@@ -231,7 +233,7 @@ static void after(void *lower, void *higher, int *count, MPI_Datatype *type)
 static MPI_Op in_order;
 static MPI_Datatype pair;
 
-// What `ranks` ranks' data are combined to, of `count` numbers (an even count, where the order matters).
+// The result of the reduction of `count` numbers over `ranks` ranks (`count` is even if the order matters).
 static void combined(int *into, int ranks, int count, MPI_Op op)
 {
     static int next[2 * 20011 * 8];
@@ -371,7 +373,7 @@ static void scans(void)
         expect(SCAN, size - 1, 1, 0);
 }
 
-// The block of each rank, one after the other; to rank `to`.
+// The blocks of all ranks for rank `to`, in the order of ranks.
 static void column(int *into, int to, int block)
 {
     for (int from = 0; from < size; from++)
@@ -421,7 +423,7 @@ static void gathers(void)
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
     count_from_here();
     GOOD(MPI_Gather(out, 300, MPI_INT, in, 300, MPI_INT, 0, MPI_COMM_WORLD));
-    // With auto it depends on where ranks are.
+    // With auto the algorithm depends on where the ranks are.
     if (!is(GATHER, "auto") || one_node)
         expect(GATHER, size - 1, 0, is(GATHER, "tree") ? rounds() : size - 1);
     GOOD(MPI_Barrier(MPI_COMM_WORLD));
@@ -499,7 +501,7 @@ static void exchanges(void)
         expect(ALLTOALL, size * (size - 1), size - 1, size - 1);
 }
 
-// With a window of one rank, the last rank's late entry keeps rank 0 from sending to it.
+// With a window of one rank, rank 0 does not send to the last rank before that enters the call.
 static void a_window_keeps_blocks_back(void)
 {
     int go = 1, done, last = size - 1;
@@ -570,7 +572,8 @@ static void broadcasts_go_over_a_board_up_to_a_size(void)
     expect(BCAST, 1, 1, 0);
 }
 
-// Whether each rank combined all of so many items for itself: then it applied the operation to those of all others.
+// Whether each rank computed the reduction of `items` items itself: then it applied the operation to the data of all
+// others.
 static int is_combined_by_each(int items)
 {
     applied = 0;
@@ -578,7 +581,8 @@ static int is_combined_by_each(int items)
     return applied == (long)items * (size - 1);
 }
 
-// Up to a limit they do; where ranks share cores it is four times what the variable says.
+// Each rank computes the reduction itself up to a limit; if ranks share cores, the limit is four times the variable's
+// value.
 static void few_data_are_combined_by_each_rank(void)
 {
     if (size == 1)
@@ -607,7 +611,7 @@ static void limits(void)
     set("RMPI_BOARD_WHOLE_LIMIT", 1600);
 }
 
-// Without boards: over one, reductions of any size go in pieces.
+// Without boards: with a board, reductions of any size are divided into pieces.
 static void ring(void)
 {
     set("RMPI_BOARD_LIMIT", 0);

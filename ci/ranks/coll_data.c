@@ -25,7 +25,7 @@ static int item(int from, int to, int i)
 
 static void s6_3_barrier_holds_everybody(void)
 {
-    // Rank `last` tells all others before it enters; whoever leaves early has not heard it.
+    // Rank `last` sends a message to all others before it enters; a rank that leaves too early has not received it.
     for (int last = 0; last < size; last += root_step()) {
         int flag = 0;
         MPI_Request request;

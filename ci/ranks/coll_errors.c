@@ -2,8 +2,8 @@
 // Collectives with an error on some ranks, and what comes after them: MPI 5.0 chapters 6 and 9.
 #include "check.h"
 
-// Where one rank's call fails before it has done anything and the others' calls need nothing from it, the calls after it
-// must still find each other.
+// If one rank's call fails before it has sent anything, and the others' calls need nothing from it, the calls after it
+// must still match each other.
 static void next_ones_are_right(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -43,7 +43,7 @@ static void s6_14_after_a_bad_argument_of_one_rank(void)
         MPI_Request_free(&request);
 }
 
-// In the first call on a communicator, in which its ranks may have found each other in ways of their own.
+// An error in the first call on a communicator, in which an implementation may set up connections.
 static void s6_14_a_bad_argument_in_the_first_call(void)
 {
     MPI_Comm comm;
@@ -81,7 +81,7 @@ static void s7_4_2_after_a_communicator_that_one_rank_could_not_make(void)
     next_ones_are_right();
 }
 
-// A buffer that is none, and displacements from it: only where no rank's block has anything.
+// A NULL buffer with displacements is valid only if the blocks of all ranks are empty.
 static void s6_5_displacements_from_no_memory(void)
 {
     int one = 1, *counts = allocate(2 * (size_t)size * sizeof(int)), *places = counts + size;
@@ -98,7 +98,7 @@ static void s6_5_displacements_from_no_memory(void)
     FAILS(MPI_Allgatherv(&one, 1, MPI_INT, NULL, &count, &place, MPI_INT, MPI_COMM_SELF), MPI_ERR_BUFFER);
     FAILS(MPI_Alltoallw(&one, &count, &none, &type, MPI_IN_PLACE, &count, &place, &type, MPI_COMM_SELF), MPI_ERR_BUFFER);
     GOOD(MPI_Allgatherv(NULL, 0, MPI_INT, NULL, &none, &place, MPI_INT, MPI_COMM_SELF));
-    // A type with displacements of its own that are no addresses.
+    // A type with displacements that are not addresses.
     MPI_Datatype shifted;
     MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){8}, MPI_INT, &shifted);
     MPI_Type_commit(&shifted);
@@ -107,8 +107,8 @@ static void s6_5_displacements_from_no_memory(void)
     free(counts);
 }
 
-// The words are about the ranks of the communicator, and not about messages.
-// The root's own block is not as long as those that it has room for: an error there, whichever way blocks go.
+// The root's own block has another length than those for which it has room: an error at the root, whatever algorithm
+// moves the blocks. The error message names the ranks of the communicator and does not mention messages.
 static void s6_5_the_root_has_room_for_other_blocks(void)
 {
     enum { MOST = 300000 };
@@ -138,7 +138,7 @@ static void s6_4_what_a_wrong_count_is_told_as(void)
         int mine = me == 0 ? 1 + 3 * more : 4 - 3 * more;
         MPI_Ibcast(many, mine, MPI_INT, 0, backwards, &request);
         int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-        // The first after the root hears it from the message, others from that one, which passes nothing on.
+        // The rank after the root detects the error from the message; the others do because that rank forwards nothing.
         EQUAL(code, me == 0 ? MPI_SUCCESS : MPI_ERR_TRUNCATE);
         if (code == MPI_SUCCESS)
             continue;
@@ -150,7 +150,7 @@ static void s6_4_what_a_wrong_count_is_told_as(void)
     MPI_Comm_free(&backwards);
 }
 
-// Errors of a start belong to the communicator of its request (section 9.3).
+// Errors of MPI_Start are raised on the communicator of the request (section 9.3).
 static void s3_9_errors_of_a_start(void)
 {
     int value = 0;
@@ -170,7 +170,7 @@ static void s3_9_errors_of_a_start(void)
     MPI_Comm_free(&comm);
 }
 
-// Where the root's group has more ranks, these give nothing: neither type nor operation (section 6.9.1).
+// Further ranks of the root's group contribute nothing: their datatype and operation do not count (section 6.9.1).
 static void s6_9_1_who_only_stands_by(void)
 {
     if (size < 3)
@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     RUN(s6_4_what_a_wrong_count_is_told_as);
     RUN(s3_9_errors_of_a_start);
     RUN(s6_9_1_who_only_stands_by);
-    // And MPI_Finalize.
+    // MPI_Finalize must work after it, too.
     s6_14_a_last_call_that_fails();
     return finish();
 }

@@ -7,7 +7,7 @@
 
 enum { ITEMS = 3 };
 
-// The ints of each item, wherever the datatype has them.
+// The operation: adds the ints of each item, at the places that the datatype gives.
 static void add(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     MPI_Aint lb, extent, true_lb, true_extent;
@@ -27,7 +27,7 @@ static void add(void *in, void *inout, int *count, MPI_Datatype *type)
 
 static MPI_Op op;
 
-// Two ints with one between them that is not touched, three times.
+// Reduces three items of two ints with a gap of one int, which must not be modified.
 static void reduced(MPI_Datatype type, void *place, int *ints, int step)
 {
     for (int i = 0; i < ITEMS; i++) {
@@ -90,7 +90,7 @@ static void s6_12_freed_while_under_way(void)
     MPI_Type_vector(2, 1, 2, MPI_INT, &type);
     MPI_Type_commit(&type);
     MPI_Op_create(add, 0, &mine);
-    // Nobody can combine anything before all have freed theirs.
+    // No rank can combine anything before all have freed their handles.
     if (rank == size - 1 && size > 1)
         MPI_Recv(NULL, 0, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Iallreduce(one, sum, 1, type, mine, MPI_COMM_WORLD, &requests[0]);
@@ -110,7 +110,7 @@ static void s6_12_freed_while_under_way(void)
     MPI_Request_free(&requests[1]);
 }
 
-// The standard's letter has no arithmetic on characters. The other MPIs have, and programs (OSU's) sum MPI_CHAR.
+// The standard defines no arithmetic on characters, but other MPIs do, and programs (OSU's) sum MPI_CHAR.
 static void characters_are_computed_with(void)
 {
     char mine[4] = {1, (char)rank, -2, 3}, got[4];
@@ -143,7 +143,7 @@ static void s6_9_2_operations_of_windows_alone(void)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
 }
 
-// All for one rank: it does not need room for as much of every rank.
+// All data are for one rank, which must not need that much memory for every rank.
 static void s6_10_2_very_unequal_lengths(void)
 {
     enum { MANY = 2 << 20, MIB_MORE = 8 * 5 };

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// A rank that is in MPI again and again, whatever for, carries on the collectives that it has started: MPI 5.0 sections 6.12
-// and 3.7.4. Where that fails these programs hang.
+// SPDX-License-Identifier: MIT OR Apache-2.0 A rank that repeatedly calls any function of MPI makes progress on the
+// collectives that it has started: MPI 5.0 sections 6.12 and 3.7.4. If it does not, these programs hang.
 #include "check.h"
 
 #include <fcntl.h>
@@ -12,7 +11,7 @@ enum { READY = 1, OVER = 2, MYSELF = 3 };
 static MPI_Request barrier;
 static volatile int told;
 
-// The last rank enters its barrier when all others are in theirs, and tells them when it is out.
+// The last rank enters the barrier when all others have, and sends them a message when it has left.
 static int is_last_and_did_its_part(void)
 {
     if (rank != size - 1) {
@@ -54,7 +53,7 @@ static void s3_8_2_matched_probes_carry_it_on(void)
     MPI_Wait(&barrier, MPI_STATUS_IGNORE);
 }
 
-// Waits that find everything complete: of messages that a rank sends to itself.
+// Waits that find their requests complete: messages that a rank sends to itself.
 static void s3_7_4_waits_that_are_over_at_once_carry_it_on(void)
 {
     for (int way = 0; way < 4; way++) {
@@ -88,7 +87,7 @@ static void s3_7_4_waits_that_are_over_at_once_carry_it_on(void)
     }
 }
 
-// A rank that gets so many messages that it never waits for one.
+// A rank that receives so many messages that it never has to wait.
 static void s3_7_4_a_flood_does_not_keep_it_from_going_on(void)
 {
     long number = 0;
@@ -116,7 +115,7 @@ static void s3_7_4_a_flood_does_not_keep_it_from_going_on(void)
     MPI_Wait(&barrier, MPI_STATUS_IGNORE);
 }
 
-// A start has sent what it can before it returns: rank 0 calls nothing of MPI until the others have what it gave.
+// A start sends what it can before it returns: rank 0 does not call MPI until the others have received its data.
 static void s6_13_a_start_begins_at_once(void)
 {
     char name[4096];
@@ -165,7 +164,7 @@ int main(int argc, char **argv)
     RUN(s3_8_2_matched_probes_carry_it_on);
     RUN(s3_7_4_waits_that_are_over_at_once_carry_it_on);
     RUN(s3_7_4_a_flood_does_not_keep_it_from_going_on);
-    // The standard lets a start wait for the next call.
+    // The standard allows that nothing is sent before the next call.
     if (argc > 1 && strcmp(argv[1], "starts") == 0)
         RUN(s6_13_a_start_begins_at_once);
     return finish();

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Random collectives, most of few bytes: the forms with a length for each rank, scans and reduce_scatter, among others, with ranks
-// that come late. All ranks draw the same calls and know what everybody gives. MPI 5.0 chapter 6.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Random collectives, most with few bytes: among others those with a length
+// per rank, scans and reduce_scatter, with ranks that enter late. All ranks draw the same calls from one seed and so
+// know the data of every rank. MPI 5.0 chapter 6.
 #include "check.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ static unsigned drawn(struct draw *d, unsigned below)
     return (unsigned)(d->state >> 33) % below;
 }
 
-// Mostly few, often none, sometimes many.
+// A random number of items: mostly few, often none, sometimes many.
 static int some_items(struct draw *d)
 {
     switch (drawn(d, 16)) {
@@ -43,7 +43,7 @@ static unsigned seed_of(const struct draw *d, int from, int to)
     return (unsigned)(d->turn * 1000003 + from * 1009 + to * 7 + 1);
 }
 
-// Blocks, one a rank, in any order and with gaps; answers where they end, in items.
+// Places a block for each rank, in any order and with gaps; returns the end of the last one, in items.
 static int place_blocks(struct draw *d, const int *counts, int *places)
 {
     int next = (int)drawn(d, GAP), first = (int)drawn(d, (unsigned)d->ranks);
@@ -148,7 +148,7 @@ static void exchange_blocks(struct draw *d)
     compare(d, "alltoallv", bytes);
 }
 
-// The map x -> a x + b, one after the other: the order matters.
+// The map x -> a x + b; the operation composes maps, so the order matters.
 struct map {
     uint32_t a, b;
 };
@@ -167,7 +167,7 @@ static void compose(void *invec, void *inoutvec, int *length, MPI_Datatype *data
         then[i] = (struct map){first[i].a * then[i].a, first[i].b * then[i].a + then[i].b};
 }
 
-// Item `i` of what a rank gives.
+// Item `i` of a rank's data.
 static void put_item(const struct draw *d, enum kind kind, int from, int i, unsigned char *at)
 {
     unsigned x = seed_of(d, from, i) * 2654435761u >> 20;
@@ -224,7 +224,7 @@ static enum kind some_kind(struct draw *d, MPI_Datatype *type, MPI_Op *op, int *
     return kind;
 }
 
-// Items `first ..` of the combination of the ranks below `end`, into what is wanted.
+// Writes the items from `first` on of the combination of the ranks below `end` into the expected result.
 static void combine(struct draw *d, enum kind kind, int item, int end, int first, int count)
 {
     unsigned char next[32];
@@ -292,7 +292,7 @@ static void reduce_parts(struct draw *d, int even)
         CHECK(memcmp(d->in + bytes, d->wanted + bytes, 64) == 0, "turn %d: written past the end", d->turn);
 }
 
-// What comes between the calls that are tested.
+// A call between those that are tested.
 static void another(struct draw *d)
 {
     int root = (int)drawn(d, (unsigned)d->ranks), value = d->me == root ? d->turn : -1, sum = -1;

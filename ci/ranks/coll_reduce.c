@@ -17,7 +17,7 @@ static int value_of(int from, int i)
     return (from * 3 + i) % 3 + (i % 5 == 0);
 }
 
-// What a single type and operation need: fill in one rank's numbers, and fold two of them.
+// For one type and operation: sets a rank's numbers, and combines two of them.
 #define SET(c, i, from) (((c *)buffer)[i] = (c)value_of(from, i))
 
 typedef void (*set_function)(void *buffer, int from, int n);
@@ -262,7 +262,7 @@ static void s6_9_1_nothing_to_reduce(void)
     EQUAL(got, 7);
 }
 
-// Large: pipelines and rendezvous inside.
+// Large sums, for pipelines and rendezvous.
 static void s6_9_6_large_sums(void)
 {
     int n = size > 16 ? 20000 : 700001;

@@ -6,7 +6,7 @@ static const int counts[] = {0, 1, 3, 100, 1024, 5000, 8192, 80000};
 
 enum { ITEMS_MAX = 80000 };
 
-// The map x -> a x + b, one after the other: associative, and the order matters.
+// The map x -> a x + b; the operation composes maps: it is associative, but the order matters.
 struct map {
     uint32_t a, b;
 };
@@ -117,7 +117,7 @@ static void sum_of_first(void *invec, void *inoutvec, int *length, MPI_Datatype 
 
 static void s6_9_5_items_with_gaps(void)
 {
-    // Two numbers with one between them that is nobody's.
+    // Two numbers with a gap of one number.
     MPI_Datatype spread;
     MPI_Op sum;
     int mine[12], all[12];
@@ -132,7 +132,7 @@ static void s6_9_5_items_with_gaps(void)
     for (int item = 0; item < 4; item++) {
         EQUAL(all[item * 3], size * (size - 1) / 2 + size * item * 3);
         EQUAL(all[item * 3 + 1], -9);
-        // Each combination takes one from the second number of the higher ranks' part.
+        // Each combination subtracts one from the second number of the higher ranks' part.
         CHECK(all[item * 3 + 2] < size + item * 3 + 2, "%d", all[item * 3 + 2]);
     }
     MPI_Op_free(&sum);

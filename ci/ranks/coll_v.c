@@ -25,7 +25,8 @@ static void guard(int *where)
         where[i] = GUARD;
 }
 
-// Lengths of what this rank sends to each (or gets from each), with gaps between the blocks, last rank first.
+// The lengths of the blocks that this rank sends to each rank (or receives from each), with gaps between them, the last
+// rank's first.
 static int layout(int *lengths, int *at, int outgoing, int scale)
 {
     int next = 1;
@@ -150,7 +151,7 @@ static void s6_8_alltoallv(void)
 
 static void s6_8_alltoallv_in_place(void)
 {
-    // In place, what goes to a rank is as long as what comes from it.
+    // In place, the block to a rank is as long as the block from it.
     int next = 0;
     for (int r = 0; r < size; r++) {
         counts[r] = (rank + r) % 5;

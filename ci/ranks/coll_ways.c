@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The nonblocking and the persistent form of every collective: MPI 5.0 sections 6.12 and 6.13. All of them are under way
-// on one communicator at once, and ranks wait for them in different orders.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The nonblocking and the persistent form of every collective: MPI 5.0
+// sections 6.12 and 6.13. All of them are active on one communicator at once, and ranks wait for them in different
+// orders.
 #include "check.h"
 
 enum { FORMS = 17, BLOCK_MAX = 3000 };
@@ -85,7 +85,7 @@ static int sum(int f, int ranks, int to, int i, int times)
     return (int)all;
 }
 
-// Number `i` of what form `f` must leave at this rank; 0 where it leaves nothing.
+// Stores in `want` the number `i` that form `f` must leave at this rank; returns 0 if it leaves nothing.
 static int expected(int f, int block, int i, int times, int *want)
 {
     int root = f % size, from = i / block, at = i % block, first = i < block;
@@ -175,7 +175,7 @@ static void s6_12_a_blocking_one_between(void)
 
 static void s6_12_a_barrier_waits_for_the_last(void)
 {
-    // The last rank enters after it has heard of all others that theirs is not complete.
+    // The last rank enters after all others have reported that their barrier is not complete.
     MPI_Request barrier;
     int done = 1, last = size - 1;
     if (size == 1)

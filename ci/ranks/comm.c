@@ -22,7 +22,7 @@ static void s7_4_1_world_and_self(void)
     EQUAL(compare(MPI_COMM_WORLD, MPI_COMM_SELF), size == 1 ? MPI_CONGRUENT : MPI_UNEQUAL);
 }
 
-// The same message on two communicators: each receive gets the one of its own.
+// The same message on two communicators: each receive gets the message of its communicator.
 static void s7_4_2_a_duplicate_is_another_world(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, n = -1, me = -1;
@@ -55,7 +55,7 @@ static void s7_4_2_split_by_colour(void)
     MPI_Comm_rank(half, &me);
     EQUAL(n, (size + 1 - colour) / 2);
     EQUAL(me, rank / 2);
-    // Ranks of the half stand for the right processes.
+    // The ranks of the half are the right processes.
     int right = (me + 1) % n, left = (me + n - 1) % n, in = -1;
     MPI_Status status;
     MPI_Sendrecv(&rank, 1, MPI_INT, right, TAG, &in, 1, MPI_INT, left, TAG, half, &status);

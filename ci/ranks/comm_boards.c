@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Communicators that were made of an intercommunicator, and freed, leave nothing taken: the ranks of a node still have the short way
-// of collectives in a new one, where a barrier sends no messages.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Communicators that were made from an intercommunicator and freed release
+// their boards: collectives of a new communicator on one node still use shared memory, where a barrier sends no
+// messages.
 #include "check.h"
 
 enum { SPLITS = 400, MOST = 64 };
@@ -35,7 +35,7 @@ static void s7_4_2_splits_of_an_intercommunicator_leave_nothing_taken(void)
     MPI_Comm_split(MPI_COMM_WORLD, is_low, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_low ? size / 2 : 0, 5, &inter);
     for (int i = 0; i < SPLITS; i++) {
-        // In turns one color for all, and one for each group, so that nobody of the other has it.
+        // Alternately one color for all ranks, and a different one for each group.
         MPI_Comm_split(inter, i % 2 ? 0 : is_low, rank, &part);
         EQUAL(part != MPI_COMM_NULL, i % 2);
         if (part != MPI_COMM_NULL)

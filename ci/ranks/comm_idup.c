@@ -41,7 +41,7 @@ static void s7_4_2_many_at_once(void)
     }
     MPI_Ibarrier(MPI_COMM_WORLD, &requests[n++]);
     GOOD(MPI_Waitall(n, requests, MPI_STATUSES_IGNORE));
-    // Each is a world of its own.
+    // Messages in one communicator must not match in another.
     MPI_Request sends[2 * MANY];
     int out[2 * MANY], in = -1;
     for (int i = 0; i < 2 * MANY; i++) {
@@ -58,7 +58,7 @@ static void s7_4_2_many_at_once(void)
     MPI_Comm_free(&parents[1]);
 }
 
-// The parent's attributes, hints and topology come along; the parent may be freed meanwhile.
+// The parent's attributes, hints and topology are copied; the parent may be freed before the duplicate is complete.
 static void s7_4_2_what_comes_along(void)
 {
     int key, value = 1, flag = 0, *got = NULL, dims[1] = {size}, periods[1] = {1}, status = -1, length = 8;

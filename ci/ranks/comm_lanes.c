@@ -1,13 +1,13 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The calls of chapter 3 in many communicators in turn: ranks in the order of MPI_COMM_WORLD and in others, two groups, freed
-// ones, and more than a library may keep at hand. With the argument "threads", at MPI_THREAD_MULTIPLE.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The calls of chapter 3 in many communicators in turn: with ranks in the
+// order of MPI_COMM_WORLD and in others, intercommunicators, freed communicators, and more communicators than the
+// library caches. With the argument "threads", at MPI_THREAD_MULTIPLE.
 #include "check.h"
 
 enum { KINDS = 7, BYTES = 1000, MANY = 700 };
 
 struct kind {
     MPI_Comm comm;
-    // Size of the group that is sent to, and the rank in the own one.
+    // The size of the group to which this rank sends, and its rank in its own group.
     int n, me;
 };
 
@@ -57,7 +57,7 @@ static void make_kinds(void)
     }
 }
 
-// Whom this rank sends to and receives from, `by` places on.
+// The ranks to which this rank sends and from which it receives, `by` places further.
 static int right(const struct kind *kind, int by)
 {
     return (kind->me + by) % kind->n;
@@ -89,7 +89,7 @@ static void verify(int kind, const MPI_Status *status, int by, int tag, int byte
     EQUAL(in[kind][bytes], 255);
 }
 
-// Receives of all communicators are under way at once; their ends are awaited in another order than they began in.
+// Receives in all communicators are active at once; they are waited for in another order than they were started in.
 static void exchange(int bytes, int by, int tag)
 {
     MPI_Request receives[KINDS], sends[KINDS];
@@ -177,7 +177,7 @@ static void s3_10_sendrecv_and_blocking(void)
         }
 }
 
-// A rank that there is not is an error in each of them, and says so.
+// A rank that does not exist is an error in each communicator, and the message names it.
 static void s3_2_3_no_such_rank(void)
 {
     for (int i = 0; i < kind_count; i++) {
@@ -190,7 +190,7 @@ static void s3_2_3_no_such_rank(void)
     }
 }
 
-// A communicator that is freed lives until its messages are there; what comes behind it has other ranks.
+// A freed communicator exists until its messages have arrived; the communicator that is made next has other ranks.
 static void s7_4_3_freed_with_a_receive(void)
 {
     unsigned char got[8] = {0}, sent[8];

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Communicators made by some of a group, by kind and with hints: MPI 5.0 sections 7.4.2, 7.4.4, 7.8 and 11.10.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Communicators made by a part of a group, by type of split and with hints:
+// MPI 5.0 sections 7.4.2, 7.4.4, 7.8 and 11.10.4.
 #include "check.h"
 
 enum { TAG = 5 };
@@ -32,7 +32,8 @@ static void s7_4_2_create_group_by_its_members_alone(void)
     MPI_Group_free(&world);
 }
 
-// Groups that overlap, made in another order at each rank with a tag each, turned and alone.
+// Overlapping groups, made in another order at each rank, with different tags; also reversed groups and groups of one
+// rank.
 static void s7_4_2_create_group_many(void)
 {
     MPI_Group world, group;
@@ -63,7 +64,7 @@ static void s7_4_2_create_group_many(void)
     MPI_Group_free(&world);
 }
 
-// Its messages are not those of the communicator that it is made from.
+// Messages of the communicator from which it is made do not disturb it.
 static void s7_4_2_create_group_beside_messages(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, in = -1;
@@ -167,7 +168,7 @@ static void s7_4_2_split_type_guided(void)
     CHECK(depth < 64, "the splits do not end");
 }
 
-// Section 9.1.2: what is said to be known can be split by.
+// Section 9.1.2: the hardware resources that are reported can be used for a split.
 static void s9_1_2_hardware_resources(void)
 {
     MPI_Info resources, wish;
@@ -193,7 +194,7 @@ static void s9_1_2_hardware_resources(void)
     MPI_Info_free(&resources);
 }
 
-// Section 11.10.4: messages that are under way end first.
+// Section 11.10.4: pending communication completes first.
 static void s11_10_4_disconnect(void)
 {
     static char out[500000], in[500000];
@@ -245,7 +246,7 @@ static void s7_4_4_hints(void)
     GOOD(MPI_Comm_set_info(comm, info));
     CHECK(hint_is(comm, key, "true"), "the hint is not in use");
     CHECK(hint_is(comm, "nobody knows this one", NULL), "an unknown hint is said to be in use");
-    // A duplicate has the same hints, one with an info object those and no others.
+    // A duplicate has the same hints; a duplicate with an info object has only those of the info object.
     MPI_Comm_dup(comm, &copy);
     CHECK(hint_is(copy, key, "true"), "the hint was not duplicated");
     MPI_Info_delete(info, key);
@@ -282,7 +283,7 @@ static void s7_8_names(void)
     MPI_Comm_free(&copy);
 }
 
-// Each rank names its own group: the communicators have nothing to do with each other.
+// Each rank passes the group to which it belongs: the groups are disjoint.
 static void s7_4_2_create_for_disjoint_groups(void)
 {
     int half = size / 2, low = rank < half, range[1][3] = {{low ? 0 : half, low ? half - 1 : size - 1, 1}};

@@ -8,7 +8,7 @@ enum { THREADS = 4, ROUNDS = 40, TAG = 1 };
 
 static MPI_Comm parents[THREADS];
 
-// The same tag and source everywhere: only the communicator tells the messages of the threads apart.
+// All threads use the same tag and source: only the communicator distinguishes their messages.
 static void talk(MPI_Comm comm, int value)
 {
     int n, me, in = -1;

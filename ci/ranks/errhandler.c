@@ -24,7 +24,7 @@ static void s9_3_errors_return(void)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     GOOD(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
     FAILS(send_to_nobody(comm), MPI_ERR_RANK);
-    // After an error the communicator works on.
+    // After an error the communicator still works.
     int right = (rank + 1) % size, left = (rank + size - 1) % size, in = -1;
     GOOD(MPI_Sendrecv(&rank, 1, MPI_INT, right, 0, &in, 1, MPI_INT, left, 0, comm, MPI_STATUS_IGNORE));
     EQUAL(in, left);
@@ -41,12 +41,12 @@ static void s9_3_1_a_handler_of_ones_own_is_called(void)
     GOOD(MPI_Comm_set_errhandler(comm, handler));
     int code = send_to_nobody(comm), class;
     EQUAL(called, 1);
-    // What the call returns after its handler came back is not said; it may be the code or success.
+    // The standard does not define what the call returns after its handler has returned; it may be the code or success.
     CHECK(code == last_code || code == MPI_SUCCESS, "returned %d, the handler got %d", code, last_code);
     CHECK(last_comm == comm, "the handler was given another communicator");
     MPI_Error_class(last_code, &class);
     EQUAL(class, MPI_ERR_RANK);
-    // The handle may be freed; the handler goes when the last communicator that uses it has gone.
+    // The handle may be freed; the handler exists until no communicator uses it.
     GOOD(MPI_Errhandler_free(&handler));
     CHECK(handler == MPI_ERRHANDLER_NULL, "the freed handle is still set");
     send_to_nobody(comm);

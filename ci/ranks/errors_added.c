@@ -60,7 +60,7 @@ static void s9_5_strings(void)
     CHECK(text_is(class, "bad weather") && text_is(code, "hail"), "another string came back");
     GOOD(MPI_Add_error_string(code, "hail of stones"));
     CHECK(text_is(code, "hail of stones"), "the old string came back");
-    // What has a string stays.
+    // A class or code that has a string cannot be removed.
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     FAILS(MPI_Remove_error_code(code), MPI_ERR_OTHER);
     GOOD(MPI_Remove_error_string(code));
@@ -120,7 +120,7 @@ static int copy_fails(MPI_Comm comm, int key, void *state, void *in, void *out, 
     return given_code;
 }
 
-// Section 7.7.2: what an attribute function returns comes back from the call.
+// Section 7.7.2: the call returns the code that an attribute function returned.
 static void s9_5_a_code_of_ones_own_comes_back(void)
 {
     int class, key, value = 0;

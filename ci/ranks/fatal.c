@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// One wrong call under MPI_ERRORS_ARE_FATAL: the job must end with a message that says what was
-// given, what was expected and what to do. `fatal CASE`; testlist says which words must occur.
+// SPDX-License-Identifier: MIT OR Apache-2.0 One wrong call under MPI_ERRORS_ARE_FATAL: the job must end with a message
+// that states what was given, what was expected and what to do. `fatal CASE`; testlist has the texts that must be
+// printed.
 #include "check.h"
 
 static int value, numbers[64];
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < COUNT_OF(cases); i++)
         if (!strcmp(wanted, cases[i].name) && (rank == 0 || !strcmp(wanted, "truncate")))
             cases[i].run();
-    // Whoever made no mistake waits: the job must not.
+    // The ranks without a wrong call wait here, but the job must end.
     MPI_Recv(&value, 1, MPI_INT, rank, 999, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return 0;
 }

@@ -8,7 +8,7 @@ enum { TAG = 3, BYTES = 500000 };
 
 static char big_out[BYTES], big_in[BYTES];
 
-// Messages that nobody receives: small ones were complete for their senders.
+// Messages that are never received: small sends were complete.
 static void unreceived(void)
 {
     if (rank != 0)
@@ -75,7 +75,7 @@ static void buffered(void)
     }
 }
 
-// Some are done much earlier than others, and the last message is eager.
+// Some ranks call it much earlier than others, and the last message is eager.
 static void at_different_times(void)
 {
     if (rank == 0) {

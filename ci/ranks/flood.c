@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Floods of unexpected messages: the one that is waited for arrives, the others are kept, and memory
-// stays within bounds. `flood BYTES MESSAGES [MIB]`: each of the other ranks sends that many messages
-// of that size with tag A before the one with tag B that rank 0 waits for; rank 0 may grow by MIB.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Floods of unexpected messages: the message for which rank 0 waits arrives,
+// the others are kept, and memory stays within bounds. `flood BYTES MESSAGES [MIB]`: each of the other ranks sends that
+// many messages of that size with tag A before the one with tag B that rank 0 waits for; rank 0 may grow by MIB.
 #include "check.h"
 
 enum { TAG_A = 1, TAG_B = 2, GO = 3 };
@@ -32,7 +31,7 @@ static void send_flood(void)
     for (int i = 0; i < messages; i++) {
         if (i >= 64)
             MPI_Wait(&requests[i % 64], MPI_STATUS_IGNORE);
-        // Nobody receives yet: the window may fill. Then the one that is waited for goes first.
+        // There are no receives yet, so the window may fill: then send first the message for which rank 0 waits.
         if (i == 63 || i == messages - 1)
             MPI_Send(&i, 1, MPI_INT, 0, TAG_B, MPI_COMM_WORLD);
         MPI_Isend(out, bytes, MPI_BYTE, 0, TAG_A, MPI_COMM_WORLD, &requests[i % 64]);
@@ -63,7 +62,7 @@ static void receive_flood(int markers)
     long before = peak_kib();
     for (int to = 1; to < size; to++)
         MPI_Send(NULL, 0, MPI_BYTE, to, GO, MPI_COMM_WORLD);
-    // The awaited ones come through, whatever stands before them.
+    // The messages for which rank 0 waits arrive, although others precede them.
     for (int from = 1; from < size; from++) {
         int value = -1;
         MPI_Recv(&value, 1, MPI_INT, from, TAG_B, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

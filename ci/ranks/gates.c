@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Persistent requests that were started often, and what may come between: MPI 5.0 section 3.9 with 3.5 (order), 3.8 (probe and
-// cancel) and 3.7 (wildcards, freed requests). Ranks are partners two by two; the last of an odd number is its own.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Persistent requests that were started often, and calls that may interfere:
+// MPI 5.0 section 3.9 with 3.5 (order), 3.8 (probe and cancel) and 3.7 (wildcards, freed requests). Ranks are partners
+// in pairs; with an odd number, the last rank is its own partner.
 #include "check.h"
 
 enum { TAG = 5, WARM = 12 };
@@ -89,7 +89,7 @@ static void s3_9_exchanges_of_all_sizes(void)
         }
 }
 
-// Whatever is done to a class of each size, in each kind of memory, it goes on after that, in order.
+// Runs a hazard with messages of each size, in each kind of memory; afterwards the channel must still work, in order.
 static void for_all(void (*hazard)(struct channel *))
 {
     for (int i = 1; i < COUNT_OF(sizes); i++)
@@ -182,7 +182,7 @@ static void probed_and_matched(struct channel *it)
     free(other);
 }
 
-// Ordinary sends between starts of persistent ones take their turn.
+// Ordinary sends between starts of persistent sends keep their order.
 static void sent_between(struct channel *it)
 {
     MPI_Request sends[2];
@@ -217,7 +217,7 @@ static void cancelled(struct channel *it)
     exchange(it, 2);
 }
 
-// One that races with its message either has it or leaves it to the next.
+// A receive whose cancellation races with its message either receives it or leaves it to the next receive.
 static void cancelled_in_a_race(struct channel *it)
 {
     MPI_Status status;
@@ -237,7 +237,7 @@ static void cancelled_in_a_race(struct channel *it)
     GOOD(MPI_Wait(&it->send, MPI_STATUS_IGNORE));
 }
 
-// A send that is cancelled and was not received is not received; where it was too late, it is.
+// A cancelled send is not received, unless the cancellation came too late.
 static void cancelled_send(struct channel *it)
 {
     MPI_Status status;
@@ -291,7 +291,7 @@ static void freed_while_active(struct channel *it)
     GOOD(MPI_Request_free(&send));
     unsigned first = (unsigned)partner * 1000 + it->received++;
     exchange(it, 1);
-    // Nobody tells when a freed request is over, but its bytes.
+    // Only the bytes show when a freed receive is complete.
     for (int flag; first_wrong(in, (size_t)it->bytes, first) != -1;)
         MPI_Iprobe(partner, TAG + 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -299,7 +299,7 @@ static void freed_while_active(struct channel *it)
     free(out);
 }
 
-// Shorter messages leave the rest alone, and longer ones are an error of the receive.
+// Shorter messages leave the rest of the buffer unchanged, and longer ones are an error of the receive.
 static void other_lengths(struct channel *it)
 {
     MPI_Request less, more;
@@ -334,7 +334,7 @@ static void other_lengths(struct channel *it)
     free(out);
 }
 
-// A message that is small is sent though nobody receives it.
+// A small message is sent although its receive is not posted.
 static void sent_first(struct channel *it)
 {
     if (it->bytes > 4000)
@@ -361,7 +361,8 @@ static void s3_7_3_active_requests_are_freed(void) { for_all(freed_while_active)
 static void s3_9_messages_of_other_lengths(void) { for_all(other_lengths); }
 static void s3_9_small_messages_sent_first(void) { for_all(sent_first); }
 
-// Several of one class at once meet in the order of their starts, in memory that the sender reaches and in both kinds.
+// Several active requests of one class match in the order of their starts, with all memory reachable for the sender and
+// with both kinds of memory mixed.
 static void s3_5_several_of_one_class(void)
 {
     enum { MANY = 5 };
@@ -410,8 +411,8 @@ static unsigned chosen(unsigned below)
     return (chance >> 8) % below;
 }
 
-// Random windows: both partners know what is sent in which order; who receives chooses how. Of each tag, the receives that got its
-// messages got them in the order of their posts.
+// Random windows: both partners draw the same sends; the receiver chooses how it receives. For each tag, messages are
+// received in the order in which their receives were posted.
 enum { TAGS = 3, WINDOW = 6, MEMBERS = 2 };
 
 struct traffic {
@@ -501,7 +502,7 @@ static void post_one(struct traffic *it, int tag, int any, struct posted *post, 
 
 static void window(struct traffic *it, unsigned calm)
 {
-    // What is sent, both partners draw alike.
+    // Both partners draw the same sends.
     int count = 1 + (int)chosen(WINDOW), tags[WINDOW], kinds[WINDOW], all_any = chosen(calm) == 0;
     for (int i = 0; i < count; i++) {
         tags[i] = (int)chosen(TAGS);
@@ -544,7 +545,7 @@ static void window(struct traffic *it, unsigned calm)
             for (volatile int spin = 0; spin < 3000; spin++)
                 ;
     }
-    // A receive of the same tag as the cancelled one, which comes last, gets the last one of that tag: as the order says.
+    // The receive with the tag of the cancelled one is posted last, so it gets the last message of that tag.
     for (int i = 0; i < posted; i++)
         if (posts[i].request != MPI_REQUEST_NULL)
             GOOD(MPI_Wait(&posts[i].request, &posts[i].status));

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Under `rmpiexec --keep-going` the last rank is killed, with which all others have persistent requests that go through gates: what
-// waits at them ends with an error that names it, and so does what is started later; the gates of the others stay open.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Under `rmpiexec --keep-going` the last rank is killed, with which all
+// others have persistent requests that use gates: active requests and those that are started later end with an error
+// that names that rank; the gates between the others still work.
 #include "counting.h"
 #include "killed.h"
 #include <signal.h>
@@ -55,7 +55,7 @@ static int start_and_wait(MPI_Request *request)
     return started ? started : MPI_Wait(request, MPI_STATUS_IGNORE);
 }
 
-// It has started no receive more, so that the gates of its sends and receives are as the last exchange left them.
+// The victim has started no further receive, so the gates are as the last exchange left them.
 static void what_waits_ends(struct pair *small, struct pair *large)
 {
     int flag;
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
         exchange(&pairs[0], peer, WARM);
         exchange(&pairs[1], peer, WARM);
     }
-    // Over a network no message goes through one.
+    // Over a network, messages do not use gates.
     uint64_t through = end(gates);
     CHECK(through > 0 || !on_one_host(), "nothing went through a gate");
     MPI_Barrier(MPI_COMM_WORLD);

@@ -84,13 +84,13 @@ static void s20_live_handles(void)
     MPI_Wait(&copy, MPI_STATUS_IGNORE);
     EQUAL(value, 12);
     THERE_AND_BACK(Errhandler, handler);
-    // Live handles stand above the predefined ones.
+    // Handles of new objects have larger values than the predefined ones.
     CHECK((uintptr_t)comm >= 4096 && (uintptr_t)type >= 4096, "a live handle is below 4096");
     MPI_Comm_free(&comm);
     MPI_Type_free(&type);
 }
 
-// Section 19.3.5: statuses of Fortran in C. They keep all that a status tells.
+// Section 19.3.5: statuses of Fortran in C. The conversion keeps everything that a status holds.
 static void s19_3_5_statuses(void)
 {
     int out[3] = {1, 2, 3}, in[5], count = -1, flag = -1;
@@ -115,7 +115,7 @@ static void s19_3_5_statuses(void)
     EQUAL(flag, 0);
 }
 
-// Where no part of the program is in Fortran there is nothing that these stand for.
+// In a program without Fortran these pointers are NULL.
 static void s19_3_5_nothing_is_ignored_without_fortran(void)
 {
     CHECK(MPI_F_STATUS_IGNORE == NULL && MPI_F_STATUSES_IGNORE == NULL, "%p", (void *)MPI_F_STATUS_IGNORE);

@@ -6,7 +6,7 @@
 
 static const size_t bytes = ((size_t)1 << 31) + 12345;
 
-// Checking every byte would take longer than the message: a number in each page will do.
+// Checking every byte would take longer than the message, so one number in each page is checked.
 enum { STEP = 4096 };
 
 static void s2_5_8_more_than_two_gib(void)

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Intercommunicators: MPI 5.0 section 7.6. The low ranks face the high ones.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Intercommunicators: MPI 5.0 section 7.6. The two groups are the low and
+// the high ranks.
 #include "check.h"
 
 enum { TAG = 6 };
@@ -21,7 +21,7 @@ static int world_of(int remote)
     return low ? half + remote : remote;
 }
 
-// Everyone writes to all of the other side; sources and ranks are those of the other side.
+// Each rank sends to all ranks of the remote group; sources and ranks are those of the remote group.
 static void talk(MPI_Comm inter, int others, int (*world)(int))
 {
     int out[2] = {rank, 0}, in[2];
@@ -101,7 +101,7 @@ static void s7_6_ranks_of_the_other_side_are_checked(void)
     MPI_Comm_free(&inter);
 }
 
-// Three contexts: neither messages of the copy nor of the side's own are taken for others.
+// Three contexts: messages of the original, of the copy and of the local communicator must not be confused.
 static void s7_4_2_dup(void)
 {
     MPI_Comm inter = make(), copy;
@@ -128,7 +128,7 @@ static void s7_4_2_dup(void)
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     }
     MPI_Comm_free(&inter);
-    // The receive above would take any message of the copy, so that nobody talks before it is done.
+    // The receive above would match any message of the copy, so no rank sends before it is complete.
     MPI_Barrier(copy);
     talk(copy, remote_size, world_of);
     MPI_Comm_free(&copy);
@@ -166,7 +166,7 @@ static void s7_4_2_split(void)
 {
     MPI_Comm inter = make(), part;
     int n = -1, me = -1;
-    // The even ranks of both sides, and the odd ones of the low side, which face nobody.
+    // The even ranks of both groups, and the odd ranks of the low group, whose remote group is empty.
     int color = local_rank % 2 == 0 ? 0 : low ? 1 : MPI_UNDEFINED;
     GOOD(MPI_Comm_split(inter, color, local_rank, &part));
     if (color != 0) {
@@ -203,7 +203,7 @@ static void s7_4_2_create(void)
         talk(part, 1, world_of_last);
         MPI_Comm_free(&part);
     }
-    // Where one side has nobody, the other gets nothing.
+    // If one group is empty, the other gets MPI_COMM_NULL.
     GOOD(MPI_Comm_create(inter, low ? all : MPI_GROUP_EMPTY, &part));
     CHECK(part == MPI_COMM_NULL, "a communicator with nobody on the other side");
     MPI_Group_free(&last);
@@ -233,7 +233,8 @@ static void s7_6_2_wrong_arguments(void)
     MPI_Comm_set_errhandler(side, MPI_ERRORS_ARE_FATAL);
 }
 
-// Beside the root, only the communicator and the root count: not the operation, nor a datatype it does not fit.
+// At MPI_PROC_NULL, beside the root, only the communicator and the root count: an operation that does not fit the
+// datatype is no error.
 static void s6_9_1_beside_the_root_nothing_else_counts(void)
 {
     MPI_Comm inter = make();

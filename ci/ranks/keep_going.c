@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Under `rmpiexec --keep-going` the last rank is killed: what others wait for from it, or start with it later, ends with an
-// error that names it; what does not need it goes on as before, and MPI_Finalize too.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Under `rmpiexec --keep-going` the last rank is killed: requests of others
+// that need it, pending or started later, end with an error that names it; everything else works as before,
+// MPI_Finalize included.
 #include "killed.h"
 #include <signal.h>
 #include <unistd.h>

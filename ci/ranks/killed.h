@@ -1,12 +1,11 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// For tests in which a rank is killed and the others go on.
+// SPDX-License-Identifier: MIT OR Apache-2.0 For tests in which a rank is killed and the others continue.
 #ifndef KILLED_H
 #define KILLED_H
 #include "check.h"
 
 static int victim;
 
-// What needed the victim ends with an error that names it and what killed it.
+// Checks the error of a call that needed the victim: the message names the victim and the signal.
 static void told_of(int error, const char *what)
 {
     char text[MPI_MAX_ERROR_STRING], name[32];

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// What the performance variables of rmpi count, and who may read them when: MPI 5.0 section 15.3.7.
-// MPIT-035..042, MPIT-044, MPIT-070..077, MPIT-110, MPIT-115..117, MPIT-122, MPIT-125
+// SPDX-License-Identifier: MIT OR Apache-2.0 What the performance variables of rmpi count, and which threads and
+// handlers may read them when: MPI 5.0 section 15.3.7. MPIT-035..042, MPIT-044, MPIT-070..077, MPIT-110, MPIT-115..117,
+// MPIT-122, MPIT-125
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ static void flood(MPI_Comm comm, int count, int bytes, MPI_Request *requests, vo
         for (int i = 0; i < count; i++)
             MPI_Isend(data, bytes, MPI_BYTE, 1, 7, comm, &requests[i]);
     int go = 0;
-    // What is sent afterwards arrives afterwards.
+    // A later message arrives later: then all of them have arrived.
     if (rank == 0)
         MPI_Send(&go, 1, MPI_INT, 1, 8, comm);
     if (rank == 1)
@@ -93,13 +93,14 @@ static void mpit_125_umq_length_is_that_of_its_communicator(void)
     GOOD(MPI_T_pvar_handle_free(session, &here));
 }
 
-// What is watched, or what it would be.
+// The value of a watched variable; `otherwise` if it is not watched.
 static int length(MPI_T_pvar_handle watched, int otherwise)
 {
     return watched == MPI_T_PVAR_HANDLE_NULL ? otherwise : (int)shorts(watched);
 }
 
-// Whatever posts a receive and whatever takes it; 8 bytes go the shortest way as long as nobody watches a communicator.
+// Posts and completes receives by different calls; messages of 8 bytes take the fastest path as long as no communicator
+// is watched.
 static void post_and_take(MPI_Comm comm, MPI_T_pvar_handle here, MPI_T_pvar_handle there)
 {
     enum { MOST = 6 };
@@ -150,7 +151,7 @@ static void posted_receives_are_counted(void)
     for (int round = 0; round < 3; round++) {
         MPI_Request early;
         int word = 0;
-        // It was posted the shortest way before anybody watched.
+        // It was posted on the fastest path, before a variable was watched.
         if (rank == 1)
             MPI_Irecv(&word, 1, MPI_INT, 0, 50, other, &early);
         post_and_take(MPI_COMM_WORLD, MPI_T_PVAR_HANDLE_NULL, MPI_T_PVAR_HANDLE_NULL);
@@ -187,7 +188,7 @@ static void posted_receives_are_counted(void)
     MPI_Wait(&last, MPI_STATUS_IGNORE);
     if (rank == 0)
         MPI_Request_free(&last);
-    // What was freed with a receive in it is a communicator until another one is freed.
+    // A communicator that was freed with a posted receive still exists until another one is freed.
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
     MPI_Comm_free(&other);
 }
@@ -304,7 +305,7 @@ static double seconds(MPI_T_pvar_handle handle)
     return value;
 }
 
-// A barrier takes as long as its last rank is late, on the communicator that it is called on.
+// The time of a barrier is how late its last rank is, and is counted for the communicator of the call.
 static void s15_3_7_collectives_are_timed_by_communicator(void)
 {
     MPI_Comm world = MPI_COMM_WORLD, half;
@@ -318,7 +319,8 @@ static void s15_3_7_collectives_are_timed_by_communicator(void)
     double took = MPI_Wtime() - begun, told = seconds(here);
     CHECK(told > 0 && told <= took, "%g of %g s", told, took);
     CHECK(seconds(there) == 0 && seconds(other) == 0, "%g and %g", seconds(there), seconds(other));
-    // One that goes on in the background is timed until it is complete: rank 0 comes when the others have begun, and later.
+    // A nonblocking collective is timed until it is complete: rank 0 starts it after the others, and completes it
+    // later.
     struct timespec late = {0, 100000000};
     int go = 0;
     MPI_Request request;
@@ -391,7 +393,7 @@ static void mpit_122_signal_handlers_read_under_traffic(void)
     GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &every, NULL);
-    // As long as one of the ranks has not had enough of them.
+    // Until every rank has had enough signals.
     for (int round = 0, more = 1; round < ROUNDS || (more && round < 100 * ROUNDS); round++) {
         int bytes = round % 3 ? 8 : 20000, mine = reads < 100;
         flood(MPI_COMM_WORLD, EACH, bytes, requests, data);

@@ -1,7 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Events of the tool information interface, what holds of any set of them: MPI 5.0 sections 15.3.3, 15.3.8 and 15.3.9, before
-// MPI_Init, within, and after MPI_Finalize.
-// MPIT-106, MPIT-119
+// SPDX-License-Identifier: MIT OR Apache-2.0 Events of the tool information interface: properties of any set of them:
+// MPI 5.0 sections 15.3.3, 15.3.8 and 15.3.9, before MPI_Init, within, and after MPI_Finalize. MPIT-106, MPIT-119
 #include "check.h"
 
 enum { ROOM = 2048, MOST = 4096, ELEMENTS = 16 };
@@ -194,7 +192,7 @@ static void s15_3_8_handles_are_what_they_are(void)
     EQUAL(frees, 1);
     GOOD(MPI_T_event_handle_alloc(0, NULL, MPI_INFO_NULL, &again));
     for (int i = 0; i < 2; i++) {
-        // One that was freed, and NULL.
+        // A freed handle, and NULL.
         MPI_T_event_registration none = i ? NULL : handle;
         EQUAL(MPI_T_event_handle_set_info(none, info), MPI_T_ERR_INVALID_HANDLE);
         EQUAL(MPI_T_event_handle_get_info(none, &info), MPI_T_ERR_INVALID_HANDLE);
@@ -212,7 +210,7 @@ static void s15_3_8_handles_are_what_they_are(void)
     EQUAL(calls, 0);
 }
 
-// A text that is not there has the length 1 (of its NUL), and only that.
+// Checks the length of a text: an absent text, and no other, has the length 1 (its NUL).
 static void has_its_length(const char *what, int index, const char *text, int length)
 {
     CHECK(length >= 1 && (length == 1) == (text[0] == 0), "%s %d: length %d of \"%s\"", what, index, length, text);
@@ -265,8 +263,7 @@ static void look(struct lists *lists)
     }
 }
 
-// Whatever has happened between two looks: who was a member is one, at the same place, and a stamp that is the same means that
-// nothing has changed.
+// Between two queries, members remain members at the same index, and an unchanged stamp means that nothing has changed.
 static void mpit_119_members_stay_in_their_order(const struct lists *before, const struct lists *after)
 {
     CHECK(after->categories >= before->categories && after->stamp >= before->stamp, "%d categories", after->categories);
@@ -343,7 +340,7 @@ int main(int argc, char **argv)
     everything();
     look(&after);
     mpit_119_members_stay_in_their_order(&within, &after);
-    // With the last one go the handles.
+    // The last MPI_T_finalize frees the handles.
     GOOD(MPI_T_event_handle_alloc(0, NULL, MPI_INFO_NULL, &handle));
     GOOD(MPI_T_finalize());
     ALONE(s15_3_4_before_the_first_nothing_answers);

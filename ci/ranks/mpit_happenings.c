@@ -53,13 +53,13 @@ static void on_event(MPI_T_event_instance instance, MPI_T_event_registration reg
     GOOD(MPI_T_event_get_source(instance, &source));
     EQUAL(source, 0);
     GOOD(MPI_T_event_get_timestamp(instance, &at));
-    // The source is ordered.
+    // The source is ordered: times do not decrease.
     CHECK(at >= latest, "%lld after %lld", (long long)at, (long long)latest);
     latest = at;
     if (heard->calls < HEARD) {
         heard->list[heard->calls].at = at;
         for (int i = 0; i < heard->count; i++) {
-            // Of the elements, some are ints.
+            // Some elements are ints.
             number *value = &heard->list[heard->calls].values[i];
             *value = 0;
             GOOD(MPI_T_event_read(instance, i, value));
@@ -110,7 +110,7 @@ static int with_tag(const struct heard *heard, number tag)
 
 static const int other_tag = 77;
 
-// All that the other rank sent has been looked at here.
+// Afterwards this rank has processed all messages that the other rank sent.
 static void meet(void)
 {
     int token = 0;
@@ -170,7 +170,7 @@ static void s15_3_8_large_messages_begin_and_end(void)
     leave(&end);
 }
 
-// Also of those that the fast way would take, from the moment on that somebody listens.
+// Events of requests that would take the fast path, too, from the registration of a handle on.
 static void s15_3_8_requests_complete(void)
 {
     static struct heard heard;
@@ -302,7 +302,7 @@ static void s15_3_8_errors_that_return_are_told(void)
     leave(&heard);
 }
 
-// Who is kept from its core while the message comes finds it there, and does not sleep: then once more.
+// A rank that is not scheduled when the message arrives finds the message and does not sleep: then it is tried again.
 static void s15_3_8_sleep_begins_and_ends(void)
 {
     static struct heard begin, end;
@@ -344,7 +344,8 @@ static void on_first(MPI_T_event_instance instance, MPI_T_event_registration reg
     }
 }
 
-// Within a call that waits, callbacks are called that may not call MPI. Where there is one that may, they come when the call ends.
+// Callbacks that may not call MPI are called within a blocking call. If a callback may call MPI, it is called when the
+// call ends.
 static void s15_3_8_waits_are_told_to_those_who_can_bear_it(void)
 {
     // The ranks send each other signals.
@@ -358,7 +359,7 @@ static void s15_3_8_waits_are_told_to_those_who_can_bear_it(void)
     sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, NULL);
     MPI_Sendrecv(&mine, 1, MPI_INT, 1 - rank, 0, &other_process, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    // Rank 1 may take the message in on its way to the receive: then once more.
+    // Rank 1 may process the message before its receive: then it is tried again.
     for (int attempt = 0, may = 0; may < 2; attempt++) {
         MPI_T_cb_safety level = may ? MPI_T_CB_REQUIRE_NONE : MPI_T_CB_REQUIRE_THREAD_SAFE;
         MPI_Barrier(MPI_COMM_WORLD);
@@ -409,7 +410,7 @@ LEVEL(1)
 LEVEL(2)
 LEVEL(3)
 
-// Of several callbacks the one of the lowest level that will do is called, and no other.
+// Of several callbacks only that of the lowest sufficient safety level is called.
 static void s15_3_8_the_lowest_level_that_will_do_is_called(void)
 {
     static struct heard heard;
@@ -447,7 +448,8 @@ static void on_free(MPI_T_event_registration registration, MPI_T_cb_safety safet
 
 static MPI_T_event_instance kept;
 
-// Copies, calls MPI, which may raise further events, and frees its own handle: the function for that comes when this is over.
+// Copies the event, calls MPI, which may raise further events, and frees its own handle: the free callback is called
+// after this callback has returned.
 static void on_created(MPI_T_event_instance instance, MPI_T_event_registration registration, MPI_T_cb_safety safety, void *data)
 {
     struct {
@@ -482,12 +484,12 @@ static void s15_3_8_callbacks_may_call_mpi_and_free_their_handle(void)
     EQUAL(copied.calls, 1);
     EQUAL(freed_at, 1);
     EQUAL(MPI_T_event_handle_free(copied.handle, NULL, NULL), MPI_T_ERR_INVALID_HANDLE);
-    // The event is over, and what it was is not to be had any more.
+    // After the callback the event instance can no longer be read.
     EQUAL(MPI_T_event_read(kept, 0, &value), MPI_T_ERR_INVALID_HANDLE);
     MPI_Comm_free(&two);
 }
 
-// More happens within one call than can be kept: lost events are counted, and none is delivered twice.
+// More events occur within one call than can be stored: lost events are counted, and none is delivered twice.
 static void s15_3_8_what_is_lost_is_told(void)
 {
     static struct heard heard;
@@ -504,11 +506,11 @@ static void s15_3_8_what_is_lost_is_told(void)
         listen_with(&heard, "unexpected_message", MPI_T_CB_REQUIRE_NONE, on_event);
         GOOD(MPI_T_event_set_dropped_handler(heard.handle, on_dropped));
         meet();
-        // All of them come while this waits for the last.
+        // All of them are raised while this waits for the last.
         meet();
         for (int i = 0; i < MANY; i++)
             MPI_Recv(&data, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        // The next event brings the word.
+        // The number of lost events is reported with the next event.
         while (heard.dropped == 0 && heard.calls < MANY) {
             MPI_Send(&data, 1, MPI_INT, 1, 8, MPI_COMM_WORLD);
             int flag = 0;
@@ -523,7 +525,8 @@ static void s15_3_8_what_is_lost_is_told(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Where the system does not let a process read another's memory, a large message is sent in frames, which an event reports.
+// If the system does not allow a process to read another's memory, a large message is sent in frames, and an event
+// reports that.
 static void s15_3_8_a_copy_that_is_refused(const struct heard *heard)
 {
     static char data[LARGE];
@@ -564,7 +567,7 @@ int main(int argc, char **argv)
     } else {
         setenv("RMPI_UNEXPECTED_BUDGET", "64K", 1);
     }
-    // A handle of before MPI_Init hears of what happens within it.
+    // A handle from before MPI_Init receives events of MPI_Init.
     GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
     listen_to(&first, "communicator_created");
     listen_to(&refused, "single_copy_refused");
@@ -595,7 +598,7 @@ int main(int argc, char **argv)
     RUN(s15_3_8_callbacks_may_call_mpi_and_free_their_handle);
     RUN(s15_3_8_what_is_lost_is_told);
     EQUAL(refused.calls, 0);
-    // MPI_T's end is the end of all handles.
+    // MPI_T_finalize frees all handles.
     listen_to(&first, "collective_begin");
     GOOD(MPI_T_finalize());
     MPI_Barrier(MPI_COMM_WORLD);

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// How long the phases of the start took, as a tool reads it; with the argument `alone` of a process that no launcher has started.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The durations of the phases of the start, as a tool reads them; with the
+// argument `alone`, those of a process without a launcher.
 #include "check.h"
 
 #include <time.h>
@@ -58,7 +58,7 @@ static void those_of_the_launcher_are_told_if_it_is_ours(unsigned long long slep
 {
     for (int i = 0; i < COUNT_OF(LAUNCH); i++) {
         unsigned long long value = read_one(LAUNCH[i]);
-        // A job of one host reaches no others.
+        // A job on one host has no phase of reaching others.
         if (is_alone)
             EQUAL(value, 0);
         else

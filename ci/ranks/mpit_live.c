@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Settings that hold at once when a tool writes them while MPI runs: MPI 5.0 section 15.3.6. What they steer is seen by what
-// is counted. It runs with RMPI_WAIT=yield, so that a wait is the same on every machine.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables that take effect at once when a tool writes them while
+// MPI runs: MPI 5.0 section 15.3.6. Performance variables show the effect. It runs with RMPI_WAIT=yield, so that a wait
+// is the same on every machine.
 #include "counting.h"
 #include <time.h>
 
@@ -41,7 +41,7 @@ static void be_late(long milliseconds, int alone)
         MPI_Recv(&word, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-// Yields of a rank that does not stay awake on a core that nobody else wants.
+// The yields of a rank that waits without spinning first (RMPI_SPIN_TIME=0).
 static unsigned long long yields_of(long milliseconds, int alone)
 {
     GOOD(set("RMPI_SPIN_TIME", 0));
@@ -99,7 +99,7 @@ static void s15_3_6_others_are_fixed_and_ranges_hold(void)
     GOOD(set("RMPI_SENDS_PER_LOOK", 16));
 }
 
-// Large messages that are streamed go in frames of the size that was said before MPI began.
+// Large messages that are streamed are sent in frames of the size that was set before MPI_Init.
 static void s15_3_6_frames_of_a_stream(void)
 {
     enum { BYTES = 1 << 20, CHUNK = 1024 };
@@ -114,7 +114,7 @@ static void s15_3_6_frames_of_a_stream(void)
         CHECK(sent >= BYTES / CHUNK && sent < 2 * BYTES / CHUNK, "%llu frames", sent);
 }
 
-// Sends a message from rank 0 to rank 1; answers how many were announced.
+// Sends a message from rank 0 to rank 1; returns how many rendezvous were started.
 static unsigned long long announced(int bytes)
 {
     static char data[16384];
@@ -126,7 +126,7 @@ static unsigned long long announced(int bytes)
     return end(sends);
 }
 
-// The limit goes down and up again, also below what the fastest sends carry, and what is sent next keeps to it.
+// The limit is lowered and raised, also below the size of messages on the fastest path; the next sends obey it.
 static void s15_3_6_the_eager_limit(void)
 {
     static const unsigned long long limits[] = {8192, 100, 8, 7, 0, 4096, 8192};
@@ -143,7 +143,7 @@ static void s15_3_6_the_eager_limit(void)
     EQUAL(set("RMPI_EAGER_LIMIT", 8193), MPI_T_ERR_INVALID);
 }
 
-// A word that is sent while the limit is 0 waits for its receive.
+// A small message that is sent while the limit is 0 waits for its receive.
 static void s15_3_6_a_word_waits_where_nothing_is_eager(void)
 {
     double word = 1, got = 0;
@@ -187,7 +187,8 @@ static void s15_3_6_no_message_goes_early_where_none_may(void)
     }
 }
 
-// Messages that nobody has asked for: past the budget the sender is asked to announce, and with more of it that ends.
+// Unexpected messages: beyond the budget the receiver requests rendezvous from the sender, and ends that when the
+// budget is raised.
 static void s15_3_6_the_budget_of_unexpected_messages(void)
 {
     enum { COUNT = 32, BYTES = 4096 };
@@ -204,7 +205,7 @@ static void s15_3_6_the_budget_of_unexpected_messages(void)
             MPI_Send(data, 0, MPI_BYTE, 1, 6, MPI_COMM_WORLD);
             MPI_Waitall(COUNT, requests, MPI_STATUSES_IGNORE);
         } else if (rank == 1) {
-            // It comes behind all of them.
+            // It arrives after all of them.
             while (!arrived)
                 MPI_Iprobe(0, 6, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
             for (int n = 0; n < COUNT; n++)
@@ -233,7 +234,7 @@ static int set_word(const char *name, int word)
     return code;
 }
 
-// Words: auto, spin, yield. Who spins never sleeps.
+// Values: auto, spin, yield. A rank that spins never sleeps.
 static void s15_3_6_how_a_rank_waits(void)
 {
     unsigned long long slept[3];
@@ -251,7 +252,7 @@ static void s15_3_6_how_a_rank_waits(void)
     EQUAL(set_word("RMPI_WAIT", 3), MPI_T_ERR_INVALID);
 }
 
-// Words: auto, off, on. Where the system does not allow the copy, what was asked for as one is streamed after all.
+// Values: auto, off, on. If the system does not allow the copy, the message is streamed in any case.
 static void s15_3_6_whether_large_messages_are_copied_once(void)
 {
     enum { BYTES = 1 << 20 };

@@ -86,7 +86,7 @@ static void s15_3_7_each_variable_is_described(void)
     EQUAL(MPI_T_pvar_get_info(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), MPI_T_ERR_INVALID_INDEX);
 }
 
-// What may be done with a variable is what its flags say.
+// A variable allows exactly the operations that its flags state.
 static void one_variable(MPI_T_pvar_session session, int index)
 {
     static struct info info;
@@ -120,7 +120,7 @@ static void one_variable(MPI_T_pvar_session session, int index)
     GOOD(MPI_T_pvar_reset(session, MPI_T_PVAR_ALL_HANDLES));
     EQUAL(MPI_T_pvar_reset(session, handle), info.readonly ? MPI_T_ERR_PVAR_NO_WRITE : MPI_SUCCESS);
     GOOD(MPI_T_pvar_read(session, handle, value));
-    // Stopped and reset: a sum is nothing, and stays so.
+    // Stopped and reset: a sum is zero and remains zero.
     int is_sum = info.class == MPI_T_PVAR_CLASS_COUNTER || info.class == MPI_T_PVAR_CLASS_AGGREGATE;
     if (is_sum && !info.readonly && !info.continuous && info.type == MPI_UNSIGNED_LONG_LONG) {
         CHECK(value[0] == 0, "%s is %llu after a reset", info.name, value[0]);

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// All performance variables are read in turn by a signal handler, ten thousand times per second, while messages of all kinds
-// go: nothing hangs, no sum goes back, and in the end all are right. MPIT-122
+// SPDX-License-Identifier: MIT OR Apache-2.0 A signal handler reads all performance variables in turn, ten thousand
+// times per second, during messages of all kinds: nothing hangs, no sum decreases, and in the end all values are right.
+// MPIT-122
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>
@@ -43,7 +43,8 @@ static void read_one(int signal)
     }
 }
 
-// Timers come late on a busy machine: some variables each time, so that it is ten thousand a second all the same.
+// Timers are late on a busy machine, so some variables are read each time, which keeps the rate of ten thousand per
+// second.
 static void read_some(int signal)
 {
     for (int i = 0; i < 8; i++)
@@ -121,7 +122,7 @@ int main(int argc, char **argv)
             sent++;
             sent_bytes += count;
         }
-        // Rank 0 says when it is enough, by a message that goes around.
+        // Rank 0 decides when to end, by a message that is passed round.
         on = MPI_Wtime() - since < 1;
         if (rank != 0)
             MPI_Recv(&on, 1, MPI_INT, before, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

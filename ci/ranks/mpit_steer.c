@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Control variables of rmpi: what a tool writes before MPI_Init holds from then on; MPI 5.0 section 15.3.6.
-// MPIT-064, MPIT-096, MPIT-097, MPIT-112, MPIT-121, MPIT-123
+// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables of rmpi: a value that a tool writes before MPI_Init
+// takes effect; MPI 5.0 section 15.3.6. MPIT-064, MPIT-096, MPIT-097, MPIT-112, MPIT-121, MPIT-123
 #include "check.h"
 
 static MPI_T_cvar_handle find(const char *name, int *count)
@@ -60,7 +59,7 @@ static void s15_3_6_descriptions_say_who_may_write(void)
     }
 }
 
-// With an eager limit of 0 a message is announced, so its send ends when it is received and not before.
+// With an eager limit of 0 a message is sent by rendezvous, so its send completes only when it is received.
 static void s15_3_6_what_was_written_steers(void)
 {
     double word = 3.5, got = 0;

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The traffic matrix: what each rank has sent to each other one, whatever way it went.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The traffic matrix: the bytes and messages that each rank has sent to each
+// other rank, by any path.
 #include "check.h"
 
 static MPI_T_pvar_session session;
@@ -76,7 +76,7 @@ static void persistent_and_structured(void)
     MPI_Type_free(&column);
 }
 
-// The numbers of the communicator are its own, those of the matrix are world ranks.
+// The ranks of the matrix are world ranks, not those of the communicator.
 static void in_another_communicator(void)
 {
     MPI_Comm turned;
@@ -85,7 +85,7 @@ static void in_another_communicator(void)
     MPI_Comm_rank(turned, &mine);
     EQUAL(mine, size - 1 - rank);
     MPI_Barrier(MPI_COMM_WORLD);
-    // Making it sent messages too.
+    // Making the communicator sent messages, too.
     for (int to = 0; to < size; to++)
         expected.messages[to] = expected.bytes[to] = 0;
     MPI_T_pvar_handle messages = begin("sent_messages_to", MPI_T_PVAR_CLASS_COUNTER, size);
@@ -119,7 +119,8 @@ int main(int argc, char **argv)
     MPI_T_pvar_handle count = begin("sent_messages_to", MPI_T_PVAR_CLASS_COUNTER, size);
     MPI_T_pvar_handle sum = begin("sent_bytes_to", MPI_T_PVAR_CLASS_AGGREGATE, size);
     GOOD(MPI_T_pvar_reset(session, early));
-    // Eight and four bytes take the fast path, which counts nothing: more than a ring has slots, so that laps count.
+    // Messages of eight and four bytes take the fast path, which counts nothing itself: more messages than a ring has
+    // slots, so that wrap-arounds are counted.
     around(1000, 8);
     around(333, 4);
     around(20, 100);
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
     for (int to = 0; to < size; to++)
         EQUAL(bytes[to], expected.bytes[to]);
 
-    // A value is set for each rank, and each goes on from there.
+    // A value is written for each rank, from which counting continues.
     for (int to = 0; to < size; to++)
         all[to] = 1000 * to;
     GOOD(MPI_T_pvar_write(session, count, all));
@@ -159,7 +160,7 @@ int main(int argc, char **argv)
         EQUAL(bytes[to], none[to]);
     in_another_communicator();
     MPI_Finalize();
-    // What was sent stays known.
+    // The counts remain readable.
     GOOD(MPI_T_pvar_read(session, sum, bytes));
     GOOD(MPI_T_pvar_session_free(&session));
     GOOD(MPI_T_finalize());

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Settings of protocols and memory that a tool writes before MPI begins, and what is counted then: MPI 5.0 section 15.3.6.
-// `mpit_tune early` wants gates as soon as may be and lets messages pile up; `mpit_tune late` wants neither.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables of protocols and memory that a tool writes before
+// MPI_Init, and their effect on performance variables: MPI 5.0 section 15.3.6. `mpit_tune early` sets gates after 4
+// starts and a limit of 1000 unexpected messages; `mpit_tune late` gates after 1000 starts and a limit of 30.
 #include "counting.h"
 
 static void set(const char *name, unsigned long long value)
@@ -15,7 +15,7 @@ static void set(const char *name, unsigned long long value)
 
 static int is_early;
 
-// The same exchange forty times over: that is often enough for a gate, or not.
+// The same exchange forty times, which is enough for a gate or not.
 static void s15_3_6_starts_before_a_gate(void)
 {
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
@@ -30,7 +30,7 @@ static void s15_3_6_starts_before_a_gate(void)
     MPI_T_pvar_handle gated = begin("gate_sends");
     for (int turn = 0; turn < 40; turn++) {
         memset(out, turn, 1000);
-        // The receive comes first, so that its gate is open, if it has one.
+        // The receive is started first, so that its gate is open, if it has one.
         GOOD(MPI_Start(&both[0]));
         GOOD(MPI_Barrier(MPI_COMM_WORLD));
         GOOD(MPI_Start(&both[1]));
@@ -45,7 +45,7 @@ static void s15_3_6_starts_before_a_gate(void)
     GOOD(MPI_Free_mem(in));
 }
 
-// A hundred messages that nobody has a receive for are too many, or not; all of them are received.
+// A hundred unexpected messages exceed the limit or not; all of them are received.
 static void s15_3_6_messages_that_nobody_expects(void)
 {
     enum { MANY = 100 };

@@ -139,7 +139,7 @@ static void s15_3_6_each_variable_is_described(void)
     EQUAL(MPI_T_cvar_get_info(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0), MPI_T_ERR_INVALID_INDEX);
 }
 
-// Both strings, with all kinds of room.
+// Both strings, with buffers of all sizes.
 static void s15_3_3_strings_are_cut_and_their_length_is_told(void)
 {
     static struct info whole;
@@ -208,7 +208,7 @@ static size_t bytes_of(MPI_Datatype type, int count)
     return one * (size_t)count;
 }
 
-// Values are read into no more than their room; texts end in it.
+// Reading a value does not write beyond its buffer; texts end within it.
 static void s15_3_6_values_are_read(void)
 {
     static struct info info;
@@ -245,7 +245,8 @@ static void s15_3_6_values_are_read(void)
     EQUAL(MPI_T_cvar_write(MPI_T_CVAR_HANDLE_NULL, value), MPI_T_ERR_INVALID_HANDLE);
 }
 
-// What may be written takes the value that it has; what may not says so, and no error handler is called.
+// Writes each variable's own value: a writable variable accepts it, the others return the right error, and no error
+// handler is called.
 static void write_all(int may_be_too_late)
 {
     static struct info info;
@@ -297,7 +298,7 @@ static int contains(int from, int what, int depth)
 
 typedef int members(int, int, int[]);
 
-// The list of the members: as many as were announced, all in range; a short array stays as it is behind its end.
+// Checks the list of members: as many as were reported, all in range; a short array is not written beyond its end.
 static void list_of(members *get, int category, int num, int most)
 {
     static int list[MOST], part[MOST];

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// How long a rank waited, how it did so, and what moved its large messages: MPI 5.0 section 15.3.7. MPIT-043
+// SPDX-License-Identifier: MIT OR Apache-2.0 How long and in which manner a rank waited, and what moved its large
+// messages: MPI 5.0 section 15.3.7. MPIT-043
 #include "check.h"
 #include <time.h>
 
@@ -76,7 +76,7 @@ static void mpit_043_a_timer_counts_seconds_as_mpi_wtime_does(void)
     GOOD(MPI_T_pvar_handle_free(session, &waits));
 }
 
-// Who waits for long offers its core or sleeps, and is woken.
+// A rank that waits long yields its core or sleeps, and is woken.
 static void s15_3_7_sleeps_and_wakeups_are_counted(void)
 {
     MPI_T_pvar_handle yields = begin("yields", MPI_T_PVAR_CLASS_COUNTER);
@@ -85,7 +85,7 @@ static void s15_3_7_sleeps_and_wakeups_are_counted(void)
     MPI_T_pvar_handle bells = begin("bells_rung", MPI_T_PVAR_CLASS_COUNTER);
     be_late(0.3);
     if (rank == 0 && on_one_host()) {
-        // To wake a sleeping rank, its bell is rung.
+        // A sleeping rank is woken by its doorbell.
         CHECK(value(bells) + value(wakeups) >= 1, "nobody was told");
         CHECK(value(wakeups) >= 1, "nobody was woken");
     } else if (rank != 0) {
@@ -96,7 +96,7 @@ static void s15_3_7_sleeps_and_wakeups_are_counted(void)
         GOOD(MPI_T_pvar_handle_free(session, all[i]));
 }
 
-// Whatever moves a large message, it is one, and has its bytes.
+// Whatever moves a large message, one message and its bytes are counted.
 static void s15_3_7_large_messages_are_read_or_streamed(void)
 {
     enum { MESSAGES = 7, BYTES = 300000 };
@@ -141,7 +141,8 @@ static void s15_3_7_cancels_are_counted(void)
     GOOD(MPI_T_pvar_handle_free(session, &cancels));
 }
 
-// A receiver with room for few bytes asks its sender to announce, and takes that back; and a message may be too long.
+// A receiver with a small budget requests rendezvous from its sender, and later ends that; and a message may be too
+// long.
 static void s15_3_7_floods_and_long_messages_are_counted(void)
 {
     enum { MESSAGES = 200, BYTES = 4000 };
@@ -157,7 +158,7 @@ static void s15_3_7_floods_and_long_messages_are_counted(void)
             MPI_Isend(data[i], BYTES, MPI_BYTE, 1, 3, MPI_COMM_WORLD, &requests[i]);
         MPI_Send(&word, 1, MPI_INT, 1, 4, MPI_COMM_WORLD);
         MPI_Waitall(MESSAGES, requests, MPI_STATUSES_IGNORE);
-        // What the receiver said before this has arrived before it.
+        // The receiver's requests before this message arrived before it.
         MPI_Recv(&word, 1, MPI_INT, 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (budget) {
             EQUAL(value(throttled), 1);

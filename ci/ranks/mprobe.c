@@ -105,7 +105,8 @@ static void s3_8_3_mrecv_can_truncate(void)
     static const int sizes[] = {64, 200000};
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    // Which communicator's handler a matched receive asks is not said plainly: all of them return.
+    // The standard does not clearly define the communicator whose handler a matched receive calls: set all of them to
+    // return.
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);

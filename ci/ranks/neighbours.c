@@ -9,7 +9,7 @@ static int value(int from, int block)
     return from * 1000 + block;
 }
 
-// What a grid's exchange must give, by the definition with MPI_Sendrecv of section 8.6.
+// The expected result of an exchange on a grid, by the definition with MPI_Sendrecv in section 8.6.
 static void by_shifts(MPI_Comm grid, int dims, const int *out, int *in, int block)
 {
     for (int d = 0; d < dims; d++) {
@@ -39,7 +39,7 @@ static void one_grid(const int *extents, const int *rings, int dims, int block)
     GOOD(MPI_Neighbor_alltoall(out, block, MPI_INT, in, block, MPI_INT, grid));
     EQUAL(memcmp(in, wanted, sizeof(int) * (size_t)all), 0);
 
-    // The same with counts, and with types, in the background and again and again.
+    // The exchange with counts, with types, nonblocking and persistent.
     int counts[6], places[6];
     MPI_Aint bytes[6];
     MPI_Datatype types[6];
@@ -66,7 +66,7 @@ static void one_grid(const int *extents, const int *rings, int dims, int block)
     }
     GOOD(MPI_Request_free(&requests[0]));
 
-    // One block to all: each neighbour's own, nothing where there is none.
+    // Neighbor_allgather: one block from each neighbour; nothing is written if there is no neighbour.
     int mine = value(me, 7), theirs[6], before, behind;
     for (int i = 0; i < 6; i++)
         theirs[i] = GUARD;
@@ -121,7 +121,7 @@ static void s8_6_graph_with_an_edge_twice(void)
 
 static void s8_6_unequal_numbers_of_neighbours(void)
 {
-    // All send to rank 0, which sends to nobody but hears of all.
+    // All ranks send to rank 0, which sends to no rank.
     MPI_Comm star;
     int *everybody = malloc(sizeof(int) * (size_t)size), *in = malloc(sizeof(int) * (size_t)size), zero = 0;
     for (int i = 0; i < size; i++) {

@@ -6,7 +6,7 @@ enum { TAG = 3, GO = 4, FIRST = 5, SECOND = 6 };
 
 typedef int (*isend_function)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 
-// Everything of every size in flight at once, to the right neighbour and from the left one.
+// Messages of all sizes are active at once, to the right neighbour and from the left one.
 static void all_in_flight(isend_function isend)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, n = check_size_count();

@@ -47,7 +47,7 @@ static void s3_5_same_source_same_tag_keeps_order(void)
     free(buffer);
 }
 
-// The same with everything in flight at once, receives posted first and last.
+// The order is kept with all requests active at once, with receives posted before and after the sends.
 static void s3_7_4_nonblocking_keeps_order(void)
 {
     enum { BATCH = 24 };
@@ -115,7 +115,7 @@ static void s3_5_receives_match_in_posting_order(void)
     }
 }
 
-// A later message with another tag may overtake in matching, not in its own line.
+// A later message with another tag may match earlier; messages of one tag keep their order.
 static void s3_5_tags_are_independent_lines(void)
 {
     enum { EACH = 50 };
@@ -138,7 +138,7 @@ static void s3_5_tags_are_independent_lines(void)
     }
 }
 
-// "If one sends a message to itself or two to one another, progress is guaranteed": both head on.
+// "If one sends a message to itself or two to one another, progress is guaranteed": both send first.
 static void s3_5_head_on_exchange_makes_progress(void)
 {
     enum { EACH = 8, BYTES = 300000 };

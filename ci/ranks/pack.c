@@ -111,7 +111,7 @@ static void s5_2_no_room(void)
         CHECK(!memcmp(back_, &(value), used(type)), "it came back different");                     \
     } while (0)
 
-// Bytes that carry the value: ten of a long double of x86.
+// The bytes that hold the value: ten for a long double of x86.
 static size_t used(MPI_Datatype type)
 {
     int bytes;
@@ -142,7 +142,7 @@ static void s14_5_2_numbers(void)
     EXTERNAL(c, MPI_BYTE, 'A');
 }
 
-// The long double of the machine as an IEEE binary128.
+// Converts the machine's long double to IEEE binary128.
 static void s14_5_2_long_doubles(void)
 {
     long double one = 1.0L, some = -2.5L, third = 1.0L / 3;
@@ -156,7 +156,7 @@ static void s14_5_2_long_doubles(void)
     CHECK(back == third, "%Lg", back);
 }
 
-// Structures lose their padding, and each element is turned by itself.
+// Structures are packed without padding, and the bytes of each element are swapped.
 static void s5_3_structures(void)
 {
     struct item {

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Ranks that outnumber the CPUs prefer one CPU each, and lose that where it does harm. `placement WAY`:
-// `sleep` all sleep; `threads` rank 0 starts a thread; `compute` ranks 0 and 1, which prefer the same
-// CPU, compute while the others sleep; `bound` rank 0 was bound by somebody else before MPI_Init.
+// SPDX-License-Identifier: MIT OR Apache-2.0 If there are more ranks than CPUs, each rank prefers one CPU, and gives
+// that up when it would do harm. `placement WAY`: `sleep` all sleep; `threads` rank 0 starts a thread; `compute` ranks
+// 0 and 1, which prefer the same CPU, compute while the others sleep; `bound` rank 0 was bound to a CPU before
+// MPI_Init, not by the library.
 #include "check.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-// Waits until this rank may run on so many CPUs, computing or sleeping.
+// Waits, computing or sleeping, until this rank may run on `wanted` CPUs.
 static int comes_to(int wanted, int computes)
 {
     double end = now() + 30;
@@ -82,7 +82,8 @@ int main(int argc, char **argv)
         with_a_thread(whole);
     if (rank <= 1 && !strcmp(way, "compute")) {
         EQUAL(comes_to(whole, 1), whole);
-        // Whoever sleeps again comes back, but where a thread of the library's waits for a network: a rank with threads keeps all CPUs.
+        // A rank that sleeps again prefers its CPU again, unless a thread of the library waits for a network: a rank
+        // with threads keeps all CPUs.
         if (on_one_host())
             EQUAL(comes_to(1, 0), 1);
     }

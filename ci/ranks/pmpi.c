@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The profiling interface: MPI 5.0 section 15.2. A wrapper of one's own stands before the library.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The profiling interface: MPI 5.0 section 15.2. The program defines
+// wrappers of MPI functions.
 #include "check.h"
 
 static int sends, receives;
@@ -40,7 +40,7 @@ static void s15_2_wrappers_are_called_and_the_library_is_reached(void)
     EQUAL(sent_bytes, sends * 80);
 }
 
-// What the library does inside does not go through the wrappers.
+// The library does not call the wrappers.
 static void s15_2_the_library_does_not_call_itself_by_these_names(void)
 {
     int sum, before = sends + receives;

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Programs that wait by asking again and again (MPI 5.0 sections 3.7.3 and 3.8.1), where ranks share cores: the list says so.
-// What a call does that answers "not yet" is counted, not timed.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Programs that wait by polling (MPI 5.0 sections 3.7.3 and 3.8.1) while
+// ranks share cores, which testlist arranges. Calls that find nothing are counted, not timed.
 #include "check.h"
 #include <sys/resource.h>
 #include <time.h>
@@ -118,8 +117,8 @@ static const struct {
     {"MPI_Test of MPI_Ibarrier", by_barrier, 0},
 };
 
-// Who polls for a message that comes late gives up its core: it sleeps at most a millisecond at a time, so that it polls some
-// times in each, and not some thousand times.
+// A rank that polls for a late message gives up its core: it sleeps at most a millisecond at a time, so it polls a few
+// times per millisecond instead of thousands of times.
 static void s3_7_3_who_polls_in_vain_gives_up_the_core(void)
 {
     const struct timespec late = {0, LATE_MS * 1000000L};
@@ -165,7 +164,7 @@ static void compute(double time)
         ;
 }
 
-// A program that computes between two polls is left alone.
+// A program that computes between two polls is not put to sleep.
 static void s3_7_3_who_computes_between_polls_keeps_the_core(void)
 {
     enum { POLLS = 2000 };
@@ -188,7 +187,8 @@ static void s3_7_3_who_computes_between_polls_keeps_the_core(void)
     }
 }
 
-// A token that goes round, each rank polling in another way: who sleeps is woken by what it polls for.
+// A token is passed round, and each rank polls by another call: a sleeping rank is woken by the message for which it
+// polls.
 static void s3_8_1_a_token_goes_round(void)
 {
     enum { ROUNDS = 20 };

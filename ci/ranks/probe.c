@@ -4,7 +4,7 @@
 
 enum { TAG = 3, GO = 4 };
 
-// What probe says is what the receive then gets, at every size.
+// The receive gets what the probe reported, at every size.
 static void s3_8_1_probe_tells_size_source_and_tag(void)
 {
     char *buffer = allocate((size_t)check_size_max());
@@ -57,7 +57,7 @@ static void s3_8_1_iprobe_sees_nothing_before_and_something_after(void)
     EQUAL(flag, 0);
 }
 
-// A probed message stays first in line: two of one tag, probed and received in order.
+// A probed message remains the next to be received: two messages of one tag are probed and received in order.
 static void s3_8_1_probe_does_not_take_the_message(void)
 {
     if (rank == 0 && size > 1)
@@ -73,7 +73,7 @@ static void s3_8_1_probe_does_not_take_the_message(void)
         }
 }
 
-// A posted receive takes its message before a probe can see it.
+// A message that matches a posted receive is never seen by a probe.
 static void s3_8_1_probe_does_not_see_what_a_posted_receive_takes(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size;

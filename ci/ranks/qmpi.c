@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Stacked tools: each call of the program passes all of them once, whatever it does inside and whichever way it would take.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Stacked tools: each call of the program passes all of them exactly once,
+// whatever the library calls internally and whichever path the call would take.
 #include "check.h"
 #include <qmpi.h>
 #include <pthread.h>
@@ -75,7 +75,7 @@ static void each_saw(int function, int calls)
         seen[id][function] = 0;
 }
 
-// Eight bytes, which would take the express lane, in the world and in a communicator of one's own.
+// Messages of eight bytes, which would take the fast path, in MPI_COMM_WORLD and in another communicator.
 static void qmpi_014_every_call_passes_all_tools_once(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -115,7 +115,7 @@ static void what_a_collective_does_inside_passes_none(void)
     each_saw(MPI_RECV_T, 0);
 }
 
-// Below the names that tools of PMPI use, too.
+// Calls by the PMPI names, which PMPI tools make, pass the tools, too.
 static void qmpi_017_calls_by_the_shifted_name_pass_them_too(void)
 {
     int mine = -1;

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Random calls: whatever way a message takes through the library, for its size, its datatypes or the
-// calls that move and await it, nothing but its time may tell. MPI 5.0 sections 3.2 to 3.10.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Random calls: the path of a message through the library depends on its
+// size, its datatypes and the calls that send, receive and complete it; the results must not depend on the path. MPI
+// 5.0 sections 3.2 to 3.10.
 #include "check.h"
 
 enum { ROUNDS = 150, MOST = 40, ROOM = 8300, GUARD = 16, TAG = 7, UNTOUCHED = 77, WINDOW = 2 * MOST };
@@ -12,7 +12,7 @@ static unsigned draw(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-// How a rank awaits what it has started.
+// The calls by which a rank completes its requests.
 enum { WAITALL, WAITALL_IGNORING, WAIT, WAIT_IGNORING, WAITANY, TEST, TESTALL, WAYS };
 
 struct message {
@@ -60,12 +60,12 @@ static void draw_round(struct round *round, int sender, int number)
         message->receive_persists = draw(&state, 4) == 0;
         message->seed = draw(&state, 1u << 20);
     }
-    // How this rank awaits what it has started is its own affair.
+    // Each rank chooses for itself how it completes its requests.
     unsigned own = (unsigned)rank * 31u + (unsigned)number;
     round->completion = (int)draw(&own, WAYS);
 }
 
-// The datatype of a kind, and how many of it make so many bytes.
+// The datatype of a kind; changes `count` from bytes to items of the type.
 static MPI_Datatype type_of(int kind, int *count)
 {
     if (kind == 1 && *count % 4 == 0) {
@@ -120,7 +120,7 @@ static void await_any(MPI_Request *requests, int count, MPI_Status *statuses)
     }
 }
 
-// Completes all; `told[i]` says whether `statuses[i]` was asked for.
+// Completes all requests; `told[i]` is set if `statuses[i]` was passed to the call.
 static void await_all(int way, MPI_Request *requests, int count, MPI_Status *statuses, int *told)
 {
     for (int i = 0; i < count; i++) {
@@ -144,7 +144,7 @@ static void await_all(int way, MPI_Request *requests, int count, MPI_Status *sta
     }
 }
 
-// What was awaited is null, or inactive if it is persistent.
+// A completed request is null, or inactive if it is persistent.
 static void check_ended(MPI_Request *request, int persists)
 {
     CHECK((*request != MPI_REQUEST_NULL) == persists, "a request is %s", persists ? "gone" : "still there");
@@ -177,7 +177,7 @@ static void one_round(int number)
     int told[WINDOW], right = (rank + 1) % size, left = (rank + size - 1) % size;
     draw_round(&mine, rank, number);
     draw_round(&theirs, left, number);
-    // In some rounds the receives are there first, in others the messages.
+    // In some rounds the receives are posted before the messages arrive, in others after.
     for (int i = 0; i < theirs.count && theirs.posted_first; i++)
         requests[i] = start_receive(&theirs.list[i], i, left);
     for (int i = 0; i < mine.count; i++)
@@ -193,7 +193,7 @@ static void one_round(int number)
         check_ended(&requests[theirs.count + i], mine.list[i].send_persists);
 }
 
-// Nobody waits for anybody between rounds: a fast rank runs ahead of its neighbour.
+// Ranks are not synchronized between rounds: a fast rank may be ahead of its neighbour.
 static void s3_4_random_calls_of_all_sizes_cannot_be_told_apart(void)
 {
     for (int number = 0; number < ROUNDS; number++)
@@ -228,7 +228,7 @@ static void s3_2_blocking_calls_of_all_sizes(void)
     }
 }
 
-// Calls that send and receive; now and then an end of the row has no neighbour, or the buffer is too short.
+// Calls that send and receive; sometimes a rank at an end of the row has no neighbour, or a buffer is too short.
 static void s3_10_sendrecv_of_all_sizes(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -264,7 +264,7 @@ static void s3_10_a_sendrecv_says_what_is_wrong(void)
     MPI_Status status;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < 20; i++) {
-        // Nothing may leave where the receive is wrong.
+        // If the receive is wrong, nothing may be sent.
         FAILS(MPI_Sendrecv(out[0], 8, MPI_BYTE, right, TAG, in[0], 8, MPI_BYTE, size, TAG, MPI_COMM_WORLD, &status),
              MPI_ERR_RANK);
         FAILS(MPI_Sendrecv(out[0], 8, MPI_BYTE, size, TAG, in[0], 8, MPI_BYTE, left, TAG, MPI_COMM_WORLD, &status),

@@ -25,14 +25,14 @@ static void s3_7_3_freed_sends_arrive(void)
         STATUS(&status, left, TAG, bytes);
         PAYLOAD(in, (size_t)bytes, (unsigned)(left + i));
     }
-    // All have been received on the other side after this; the memory is ours again.
+    // After this all messages have been received, and the buffers may be used again.
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < MANY; i++)
         free(out[i]);
     free(in);
 }
 
-// A freed receive completes too; another message, ordered after it, tells when.
+// A freed receive completes, too; a later message shows when.
 static void s3_7_3_freed_receives_are_filled(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, told = -1;
@@ -52,7 +52,7 @@ static void s3_7_3_freed_receives_are_filled(void)
         EQUAL(in[i], i);
 }
 
-// Nothing runs out when this happens all the time.
+// Resources are not exhausted if requests are freed often.
 static void s3_7_3_freed_requests_come_back(void)
 {
     int rounds = size > 16 ? 500 : 20000, in = -1;

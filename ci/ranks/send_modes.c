@@ -19,7 +19,7 @@ static void exchange(send_function send, int bytes, int round)
         if ((rank & 1) == turn) {
             fill(out, (size_t)bytes, seed);
             GOOD(send(out, bytes, MPI_BYTE, peer, DATA + round, MPI_COMM_WORLD));
-            // The buffer is ours again: what is written now must not arrive.
+            // The buffer may be used again: what is written now must not arrive.
             memset(out, 0xAA, (size_t)bytes);
         } else {
             MPI_Status status;
@@ -62,7 +62,7 @@ static void s3_4_buffered_mode(void)
     free(buffer);
 }
 
-// MPI 5.0 section 3.4: the receive is posted before the send starts; the receiver says so.
+// MPI 5.0 section 3.4: the receive is posted before the send starts, which the receiver reports by a message.
 static void s3_4_ready_mode(void)
 {
     int peer = rank ^ 1;

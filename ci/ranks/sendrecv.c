@@ -21,7 +21,7 @@ static void s3_9_ring_shift_at_every_size(void)
     free(in);
 }
 
-// Different sizes, types and tags both ways.
+// Different sizes, types and tags in the two directions.
 static void s3_9_both_halves_are_independent(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -34,7 +34,7 @@ static void s3_9_both_halves_are_independent(void)
     EQUAL(count, 4);
     EQUAL(status.MPI_SOURCE, left);
     EQUAL(in[0], left);
-    // A Sendrecv may be received by Recv and fed by Send (section 3.9).
+    // The messages of a Sendrecv may be received by Recv and sent by Send (section 3.9).
     if (size >= 2 && rank < 2) {
         int mine = 10 + rank, theirs = -1;
         if (rank == 0) {

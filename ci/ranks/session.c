@@ -86,7 +86,7 @@ static void s7_4_2_create_from_group(MPI_Session session)
     EQUAL(n, 1);
     talk(world);
     talk(alone);
-    // Two of the same group with two tags are two worlds; only the members of a smaller group call.
+    // Two communicators of the same group with two tags are separate; for a smaller group only its members call.
     MPI_Comm second = comm_of(session, "mpi://WORLD", "second"), odd;
     talk(second);
     MPI_Group all, few;
@@ -100,7 +100,7 @@ static void s7_4_2_create_from_group(MPI_Session session)
     MPI_Group_range_incl(all, 1, range, &few);
     GOOD(MPI_Comm_create_from_group(few, "parity", MPI_INFO_NULL, MPI_ERRORS_RETURN, &odd));
     talk(odd);
-    // The two sides face each other, the last of each as its leader.
+    // An intercommunicator between two groups; the leaders are their last ranks.
     if (size_of_world > 1) {
         MPI_Group others;
         MPI_Comm inter;
@@ -128,7 +128,7 @@ static void s7_4_2_create_from_group(MPI_Session session)
     MPI_Comm_free(&alone);
 }
 
-// A session's buffer is for communicators that come from it and have none of their own.
+// A session's buffer is used by communicators of that session that have no buffer of their own.
 static void s3_6_buffers(MPI_Session session)
 {
     enum { BYTES = 1000, ROOM = BYTES + MPI_BSEND_OVERHEAD };

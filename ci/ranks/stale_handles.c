@@ -16,7 +16,7 @@ static void s9_4_freed_communicator(void)
     FAILS(MPI_Comm_size(copy, &n), MPI_ERR_COMM);
     FAILS(MPI_Send(&value, 1, MPI_INT, 0, 0, copy), MPI_ERR_COMM);
     FAILS(MPI_Comm_free(&copy), MPI_ERR_COMM);
-    // A new one may take its place; the old handle stays dead.
+    // A new object may use its slot; the old handle remains invalid.
     MPI_Comm_dup(MPI_COMM_SELF, &comm);
     CHECK(comm != copy, "a freed handle came back at once");
     FAILS(MPI_Comm_size(copy, &n), MPI_ERR_COMM);
@@ -52,7 +52,7 @@ static void s9_4_freed_request(void)
     FAILS(MPI_Wait(&copy, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
 }
 
-// A list that names one request twice: the second entry is stale, and the request's slot is nobody's twice.
+// A list that contains one request twice: the second entry is stale, and the request's slot is not released twice.
 static void s3_7_5_one_request_twice(void)
 {
     enum { LISTS = 3, MANY = 8 };
@@ -72,7 +72,7 @@ static void s3_7_5_one_request_twice(void)
         } else {
             FAILS(MPI_Waitsome(2, twice, &count, indices, statuses), MPI_ERR_IN_STATUS);
         }
-        // Whoever gets its slot next has it alone.
+        // The slot is not given to two later requests.
         for (int i = 0; i < MANY; i++)
             MPI_Irecv(&received[i], 1, MPI_INT, 0, i, MPI_COMM_SELF, &many[i]);
         for (int i = 0; i < MANY; i++)
@@ -86,7 +86,7 @@ static void s3_7_5_one_request_twice(void)
     }
 }
 
-// A request that was freed while it was under way ends by itself; a copy of its handle is stale at once.
+// A request that is freed while it is active still completes; a copy of its handle is stale at once.
 static void s3_7_3_freed_while_under_way(void)
 {
     MPI_Datatype pairs;

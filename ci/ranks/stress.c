@@ -1,8 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Random traffic from a seed: every rank sends random sizes in random modes to random ranks, and
-// receives by random means. All ranks know the whole plan, so every byte and every order is checked.
-// `stress SEED [MESSAGES [LARGEST [FILE]]]`; a failure repeats with the same numbers, also that of ranks.
-// With FILE, one plan follows the other until there is such a file.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Random traffic from a seed: every rank sends random sizes in random modes
+// to random ranks, and receives by random means. All ranks know the whole plan, so every byte and every order is
+// checked. `stress SEED [MESSAGES [LARGEST [FILE]]]`; a failure repeats with the same numbers, also that of ranks. With
+// FILE, plans are executed one after another until the file exists.
 #include "check.h"
 
 #include <time.h>
@@ -50,7 +49,7 @@ static void make_plan(void)
     }
 }
 
-// What each of my open sends needs to stay alive for.
+// The requests and buffers of this rank's active sends.
 static MPI_Request sends[OPEN_MAX];
 static char *send_buffers[OPEN_MAX];
 static int open_sends;
@@ -86,7 +85,7 @@ static void start_send(const struct message *m)
     send_buffers[open_sends++] = buffer;
 }
 
-// The next message that must come from `from` with `tag`: by rule of order there is only one.
+// The next message that must come from `from` with `tag`: because of the order of messages there is only one.
 static int *expected;
 
 static int *next_of(int from, int tag)
@@ -139,7 +138,7 @@ static int take_one(char *buffer, int room)
     return 1;
 }
 
-// Posts a receive for exactly the next message of some rank and tag, or for whatever comes.
+// Posts a receive for the next message of some rank and tag, or for any message.
 static void take_posted(char *buffer, int room)
 {
     MPI_Status status;
@@ -147,7 +146,7 @@ static void take_posted(char *buffer, int room)
     int from = MPI_ANY_SOURCE, tag = MPI_ANY_TAG, flag = 0;
     for (int tries = 0; tries < 8; tries++) {
         int f = (int)random_below(&own_state, (unsigned)size), t = (int)random_below(&own_state, TAGS);
-        // Only what its sender can send without waiting for us to send first.
+        // Only a message that its sender can send without waiting for this rank.
         if (*next_of(f, t) < plan_count && random_below(&own_state, 2)) {
             from = f;
             tag = t;
@@ -157,7 +156,7 @@ static void take_posted(char *buffer, int room)
     MPI_Irecv(buffer, room, MPI_BYTE, from, tag, MPI_COMM_WORLD, &request);
     MPI_Test(&request, &flag, &status);
     if (!flag) {
-        // Take it back unless it came in the meantime: both ends must be right.
+        // Cancel it unless its message has arrived: both outcomes must be right.
         int cancelled = 0;
         MPI_Cancel(&request);
         MPI_Wait(&request, &status);
@@ -207,7 +206,7 @@ static void s3_5_random_traffic_arrives_whole_and_in_order(void)
     free(expected);
 }
 
-// Whether there is the file that ends it; rank 0 looks.
+// Whether the file exists that ends the program; rank 0 checks.
 static int is_over(const char *file)
 {
     int over = file == NULL || access(file, F_OK) == 0;

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Functions of the program may wait for another thread that calls MPI: MPI 5.0 section 11.6. Each of them here does not return
-// before that thread's call has; a program whose threads share a lock of their own does the same.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Callback functions of the program may wait for another thread that calls
+// MPI: MPI 5.0 section 11.6. Here each of them returns only after that thread's call has returned, as may happen in a
+// program whose threads share a lock.
 #include "check.h"
 
 #include <pthread.h>

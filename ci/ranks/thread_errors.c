@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Errors while other threads are in MPI: MPI 5.0 sections 9.3 and 11.6. A call that returns an error to its thread is nothing
-// to the others, and ends nothing.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Errors while other threads are in MPI: MPI 5.0 sections 9.3 and 11.6. A
+// call that returns an error to its thread does not affect other threads, and does not end the job.
 #include "check.h"
 
 #include <pthread.h>

@@ -78,7 +78,7 @@ static void *collectives(void *argument)
     return NULL;
 }
 
-// A blocked receive in one thread must not keep another from sending what it waits for.
+// A blocked receive in one thread must not keep another thread from sending the message.
 static void *blocked_beside_sending(void *argument)
 {
     int id = (int)(long)argument, value = -1;

@@ -154,7 +154,7 @@ static void s8_5_2_dims(void)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
 }
 
-// A ring with chords: everyone knows everything.
+// A ring with chords: every rank passes the whole graph.
 static void s8_5_3_graph(void)
 {
     int index[MOST], edges[2 * MOST], n = size < MOST ? size : MOST, nodes = -1, count = -1;
@@ -235,7 +235,7 @@ static void s8_5_4_dist_graph_adjacent(void)
     MPI_Comm_free(&graph);
 }
 
-// Each rank tells the edge of the rank two further; then the last rank tells all edges.
+// Each rank specifies the edge of the rank after next; then the last rank specifies all edges.
 static void s8_5_4_dist_graph_from_anywhere(void)
 {
     int source = (rank + 2) % size, dest = (rank + 3) % size, degree = 1, weight = 100 + source;

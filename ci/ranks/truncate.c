@@ -8,7 +8,7 @@ static MPI_Comm comm;
 
 static const int sizes[] = {25, 48, 49, 5000, 70000, 2000000};
 
-// The error comes back, nothing behind the buffer is touched, and the next message is whole.
+// The error is returned, the memory behind the buffer is unchanged, and the next message is complete.
 static void one(int bytes, int posted_first, int nonblocking)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size, next = -1;
@@ -51,7 +51,7 @@ static void s3_2_4_truncation_is_an_error_and_no_more(void)
     }
 }
 
-// Section 3.7.5: in a group of requests the code is MPI_ERR_IN_STATUS, and the statuses tell which.
+// Section 3.7.5: in a group of requests the code is MPI_ERR_IN_STATUS, and the statuses show which.
 static void s3_7_5_waitall_says_which_was_truncated(void)
 {
     enum { MANY = 4, BAD = 2 };

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// What a datatype was made of, what it is called, and datatypes that are found, not made: MPI 5.0
-// sections 5.1.13, 5.1.14, 7.8 and 19.1.5.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The contents and the names of datatypes, and predefined datatypes that are
+// looked up: MPI 5.0 sections 5.1.13, 5.1.14, 7.8 and 19.1.5.
 #include "check.h"
 
 static int integers[32];
@@ -167,7 +166,7 @@ static void s5_1_13_types_of_large_counts(void)
     LARGE(-4, 20);
 }
 
-// The parts come back as new types, equal to those that went in, which may be gone.
+// The parts are returned as new types, equal to the original ones, which may have been freed.
 static void s5_1_13_parts_are_new_handles(void)
 {
     MPI_Datatype inner, outer, again;

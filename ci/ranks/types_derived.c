@@ -73,7 +73,7 @@ static void s4_1_2_columns_of_a_matrix(void)
     }
 }
 
-// Only the type signatures must match (section 3.3.1): scattered there, packed here.
+// Only the type signatures must match (section 3.3.1): one side has gaps, the other has none.
 static void s3_3_1_signatures_match_layouts_may_differ(void)
 {
     enum { N = 6000 };
@@ -182,7 +182,7 @@ static void s4_1_9_freed_while_in_use(void)
     free(in);
 }
 
-// Many made and freed: nothing runs out.
+// Many types are made and freed: resources are not exhausted.
 static void s4_1_9_made_and_freed_again(void)
 {
     for (int i = 0; i < 20000; i++) {

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Datatypes by precision and range, pairs by their parts, and what wrong arguments of constructors
-// get: MPI 5.0 sections 5.1.14, 19.1.5 and 9.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Datatypes by precision and range, pairs by their parts, and the errors of
+// wrong arguments of constructors: MPI 5.0 sections 5.1.14, 19.1.5 and 9.4.
 #include "check.h"
 
 static MPI_Datatype type;
@@ -39,7 +38,7 @@ static void s19_1_5_numbers_of_a_precision(void)
     GOOD(MPI_Type_size(type, &bytes));
     EQUAL(bytes, 16);
     made_of(MPI_COMBINER_F90_COMPLEX, 2, 15, MPI_UNDEFINED);
-    // No commit is needed, and what is made of it has it for a part.
+    // No commit is needed, and it counts as a predefined part of types that are made from it.
     GOOD(MPI_Type_create_f90_integer(9, &type));
     GOOD(MPI_Sendrecv(numbers, 2, type, rank, 0, got, 2, type, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     EQUAL(got[0] * 10 + got[1], 56);
@@ -133,7 +132,7 @@ static void s9_4_too_deep(void)
     free(data);
 }
 
-// Words that say what was given and which of several it was.
+// Error messages that state what was given, and which of several arguments it was.
 static void s9_4_words(void)
 {
     char text[MPI_MAX_ERROR_STRING];

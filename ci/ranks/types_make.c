@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// The constructors of datatypes: what they cover, and that data arrive where they say. MPI 5.0
-// sections 5.1.2 to 5.1.4 and 5.1.6 to 5.1.11.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The constructors of datatypes: their size and extent, and that data arrive
+// at the places of the type map. MPI 5.0 sections 5.1.2 to 5.1.4 and 5.1.6 to 5.1.11.
 #include "check.h"
 #include <stddef.h>
 
@@ -244,7 +243,7 @@ static void s5_1_3_subarrays(void)
     MPI_Type_free(&type);
 }
 
-// The owner of an index of a dimension, from the standard's words.
+// The owner of an index of a dimension, by the standard's definition.
 static int owner(int index, int whole, int way, int length, int processes)
 {
     if (way == MPI_DISTRIBUTE_NONE)
@@ -313,7 +312,7 @@ static void s5_1_4_shares_of_an_array(void)
     }
 }
 
-// Section 5.1.7: chosen bounds say where the next item begins, and hold for what is made of the type.
+// Section 5.1.7: chosen bounds determine where the next item begins, also in types that are made from it.
 static void s5_1_7_resized(void)
 {
     MPI_Datatype type, row, pair, large;
@@ -390,7 +389,7 @@ static void s5_1_9_parts_freed_first(void)
     free(in);
 }
 
-// Section 5.1.10: a copy lives by itself, and is committed if the old one was.
+// Section 5.1.10: a copy is independent, and is committed if the original was.
 static void s5_1_10_copies(void)
 {
     MPI_Datatype type, copy, fresh;

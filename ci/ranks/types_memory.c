@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Large data with gaps travel without a copy of the whole message on either side: the peak of the
-// process's memory says so. MPI 5.0 sections 3.4, 3.7, 3.8.3, 3.9 and 5.1.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Large data with gaps are sent without a copy of the whole message on
+// either side, as the peak of the process's memory shows. MPI 5.0 sections 3.4, 3.7, 3.8.3, 3.9 and 5.1.
 #include "check.h"
 
 enum { TAG = 7, NUMBERS = 4 << 20, STRIDE = 2, KIB_ALLOWED = 8 << 10 };
@@ -71,7 +70,7 @@ static void s5_1_gaps_here_dense_there(void)
     both_ways(dense, gaps, 0);
 }
 
-// The message is there before its receive.
+// The message arrives before its receive.
 static void s3_8_3_matched_probe(void)
 {
     MPI_Message message;

@@ -4,7 +4,7 @@
 
 enum { MANY = 8, TAG = 3, GO = 4 };
 
-// A partner that sends message `tag` when asked for it; rank 0 decides which completes when.
+// Rank 1: sends message `tag` when rank 0 requests it, so that rank 0 decides which request completes when.
 static void serve(void)
 {
     for (;;) {

@@ -4,7 +4,7 @@
 
 enum { EACH = 20, DONE = 30000 };
 
-// Everybody sends to rank 0, which takes what comes and checks that each arrives once and in order.
+// All ranks send to rank 0, which receives any message and checks that each arrives once and in order.
 static void s3_2_4_any_source_any_tag_takes_everything_once(void)
 {
     if (rank != 0) {
@@ -103,7 +103,7 @@ static void s3_7_2_posted_wildcards_match_large_messages(void)
     free(buffers);
 }
 
-// No source may starve for ever behind one that sends without end (a quality, not a promise).
+// No source may starve behind one that sends without end (a matter of quality, which the standard does not require).
 static void s3_5_a_quiet_source_is_heard_beside_a_loud_one(void)
 {
     if (size < 3)

@@ -55,7 +55,7 @@ static void s3_10_nonblocking_calls_with_proc_null(void)
     EQUAL(value, 5);
 }
 
-// To oneself, through both communicators, posted before and after.
+// Messages to the rank itself, in both communicators, with receives posted before and after.
 static void s3_5_messages_to_oneself(void)
 {
     MPI_Comm comms[2] = {MPI_COMM_WORLD, MPI_COMM_SELF};

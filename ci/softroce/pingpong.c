@@ -1,11 +1,11 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]: what a message costs between two devices with nothing above the verbs.
+// SPDX-License-Identifier: MIT OR Apache-2.0 pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]: the latency of
+// a message between two devices by plain verbs.
 //
-// The devices are those of this machine, or the second one is that of HOST, where this program is started by ssh, at the same path, as
-// `pingpong --echo DEVICE_B GID_INDEX BYTES`. Two processes, each on one of the devices with a reliable queue pair and a shared queue of receives, as provider `verbs` has
-// them: BYTES bytes are sent inside the work request, one in sixteen asks for a completion, and the receiver polls. The batches
-// are those of the benchmark programs: half a millisecond each, the time of one way. Prints minimum, median and 99th percentile
-// of the batches in microseconds.
+// Both devices are on this machine, or the second is on HOST, where this program is started by ssh, at the same path,
+// as `pingpong --echo DEVICE_B GID_INDEX BYTES`. There are two processes, each on one of the devices with a reliable
+// queue pair and a shared receive queue, as in provider `verbs`: BYTES bytes are sent inline, one send in sixteen is
+// signalled, and the receiver polls. Batches take half a millisecond, as in the benchmark programs. Prints minimum,
+// median and 99th percentile of the batches, in microseconds for one direction.
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -159,7 +159,7 @@ static void send_one(struct end *end, unsigned char turn)
     struct ibv_send_wr request = {.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = flags}, *bad;
     if (ibv_post_send(end->pair, &request, &bad) != 0)
         die("ibv_post_send");
-    // One completion is left under way, so that nobody waits for an acknowledgement here.
+    // One completion is left pending, so that the sender does not wait for an acknowledgement.
     if (end->posted % SIGNAL_EVERY == 0 && end->posted > SIGNAL_EVERY)
         take(end->sends, &done);
 }
@@ -173,7 +173,7 @@ static unsigned char receive_one(struct end *end)
     return turn;
 }
 
-// The other end: sends back what comes, until a 1 does.
+// The other end: sends back each message until one with a 1 arrives.
 static void echo(struct end *end)
 {
     for (;;) {
@@ -217,7 +217,7 @@ static void measure(struct end *end, double seconds)
     printf("%.2f %.2f %.2f\n", times[0], times[batches / 2], times[batches * 99 / 100]);
 }
 
-// The other process, which never returns: on a device of this machine, or of `host`.
+// The other process, which never returns: uses a device of this machine, or is started on `host`.
 static void be_the_other(char **argv, const char *host, int line)
 {
     if (host != NULL) {

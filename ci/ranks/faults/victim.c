@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// A busy program of which one rank dies: `victim WAY RANK MICROSECONDS CODE`.
+// SPDX-License-Identifier: MIT OR Apache-2.0 A busy program of which one rank is ended: `victim WAY RANK MICROSECONDS
+// CODE`.
 //
-// All ranks pass messages round a ring, so that the death meets sends, receives and waits. With
-// WAY `wait` nobody dies by itself: somebody outside kills the rank.
+// All ranks pass messages round a ring, so that the rank ends during sends, receives and waits. With WAY `wait` no rank
+// ends itself: the rank is killed from outside.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     for (long round = 0;; round++) {
         if (rank == victim && now_us() - start >= after_us)
             die(way, code);
-        // Small ones and large ones in turn, so that each protocol is met in the middle.
+        // Small and large messages in turn, so that a rank may end in the middle of each protocol.
         int bytes = round % 8 == 7 ? (int)sizeof out : 64;
         MPI_Sendrecv(out, bytes, MPI_BYTE, right, 1, in, bytes, MPI_BYTE, left, 1, MPI_COMM_WORLD,
                      MPI_STATUS_IGNORE);

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Attributes, section 7.7: keys with callbacks in Fortran, those that MPI has, and values that are as wide as addresses.
+! Attributes, section 7.7: keys with callbacks in Fortran, predefined callbacks, and values that are as wide as addresses.
 #include "method.h"
 #include "check.inc"
 
@@ -69,7 +69,7 @@ contains
   end subroutine
 
 #if !defined(BY_F08)
-  ! As MPI-1 had them: attributes are integers.
+  ! As in MPI-1: attributes are default integers.
   subroutine old_copy(oldcomm, keyval, extra_state, attribute_val_in, attribute_val_out, flag, ierror)
     USE_MPI
     INCLUDE_MPI

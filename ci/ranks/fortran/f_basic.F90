@@ -90,7 +90,7 @@ contains
     call check(c_associated(address), 'the address of the buffer that was attached')
 #else
     character :: ignored(1)
-    ! Section 3.6: the address that is given back is not meant for these bindings.
+    ! Section 3.6: with these bindings, the returned address has no meaning.
     call MPI_Buffer_detach(ignored, size, ierror)
 #endif
     call equal(size, bytes + MPI_BSEND_OVERHEAD, 'size of the buffer')
@@ -110,7 +110,7 @@ contains
     call equal(count, 0, 'count')
   end subroutine
 
-  ! A field with a column of halo at each side, and rows that go by a vector.
+  ! A field with a column of halo at each side, and rows that are sent as a vector.
   subroutine halo()
     integer, parameter :: n = 12
     real :: field(n, 0:n + 1)
@@ -183,7 +183,7 @@ contains
     call check(message == MPI_MESSAGE_NO_PROC, 'the message of nobody')
   end subroutine
 
-  ! A value of each intrinsic type comes back from the rank itself.
+  ! The rank sends a value of each intrinsic type to itself.
   subroutine all_kinds()
     integer, parameter :: wide = selected_int_kind(18), tiny = selected_int_kind(2)
     complex :: c(2)

@@ -6,7 +6,7 @@
 module operations
   implicit none
 contains
-  ! The sum of what is there, and one more for each element: it tells whether the arguments are the right ones.
+  ! Sums, and adds one for each element, which shows whether the function is called with the right arguments.
 #if defined(BY_F08)
   subroutine add_one(invec, inoutvec, len, datatype)
     use, intrinsic :: iso_c_binding, only: c_f_pointer, c_ptr
@@ -274,7 +274,7 @@ contains
     call check(all(gathered == [(i, i=0, n - 1)]), 'MPI_Iallgather')
   end subroutine
 
-  ! The arrays of datatypes that a call takes are arrays of Fortran, and may be given back at once by a blocking call.
+  ! The datatypes of a call are Fortran arrays, which may be reused after a blocking call.
   subroutine different_types()
     T_DATATYPE :: types(n)
     integer :: counts(n), places(n), out(n), in(n), i

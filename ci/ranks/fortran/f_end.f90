@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Ends that come too early: how, rank and code are arguments.
+! A rank ends too early: the arguments are the kind of end, the rank and the code.
 program early_end
   use mpi
   implicit none

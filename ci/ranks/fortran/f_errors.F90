@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Errors, chapter 9: codes, classes and words, handlers in Fortran, classes of one's own.
+! Errors, chapter 9: codes, classes and strings, handlers in Fortran, classes of the program.
 #include "method.h"
 #include "check.inc"
 

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Fixed form, implicit typing and mpif.h: a program as they were written in 1995.
+! Fixed form, implicit typing and mpif.h: a program as written in 1995.
       program hello
       include 'mpif.h'
       integer ierr, rank, nprocs, length, left, right, token, total

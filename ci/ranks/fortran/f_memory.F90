@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! MPI_Alloc_mem, section 9.2: memory that a Fortran pointer is made of, with c_ptr and with an address.
+! MPI_Alloc_mem, section 9.2: its memory becomes a Fortran pointer, by a c_ptr and by an address.
 #include "method.h"
 #include "check.inc"
 
@@ -43,7 +43,7 @@ contains
 #endif
   end subroutine
 
-  ! Without c_ptr the address is an integer, which C's pointers are made of here.
+  ! Without c_ptr the address is an integer, which is converted to a C pointer here.
   subroutine with_address()
 #if !defined(BY_F08)
     integer(kind=MPI_ADDRESS_KIND) :: address

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! What only `use mpi_f08` has: no ierror where none is wanted, operators of handles, large counts, statuses as a type, keywords.
+! Features of `use mpi_f08` only: optional ierror, operators of handles, large counts, a type for statuses, keyword arguments.
 program modern
   use, intrinsic :: iso_fortran_env, only: error_unit
   use mpi_f08
@@ -113,7 +113,7 @@ contains
     call check(i == n * (n - 1) / 2, 'MPI_Allreduce with a large count')
   end subroutine
 
-  ! A contiguous part of an array goes without a copy; parts with gaps need MPI_SUBARRAYS_SUPPORTED or a blocking call.
+  ! A contiguous part of an array is passed without a copy; parts with gaps need MPI_SUBARRAYS_SUPPORTED or a blocking call.
   subroutine sections()
     integer :: field(4, 6), column(4), part(2)
     field = reshape([(rank, rank=1, 24)], [4, 6])
@@ -174,7 +174,7 @@ contains
     call check(total == 3 * first + 6, 'what a persistent receive brings is seen')
   end subroutine
 
-  ! The protection that the standard names must be taken: arrays of any shape, and pointers.
+  ! Buffers with the attribute ASYNCHRONOUS, as the standard recommends, must be accepted: arrays of any shape, and pointers.
   subroutine declared_asynchronous()
     real, allocatable, asynchronous :: x(:, :)
     real, pointer, asynchronous :: z(:)
@@ -195,7 +195,7 @@ contains
     call MPI_Irecv(x, size(x), MPI_REAL, 0, 1, MPI_COMM_SELF, request)
   end subroutine
 
-  ! What the call did not write stays: nobody counts through the caller's memory by a number that is not there.
+  ! Outputs that a failed call did not write are unchanged: indices are not converted with a count that was not written.
   subroutine counts_of_a_call_that_fails()
     type(MPI_Request) :: requests(2)
     type(MPI_Status) :: s(2)

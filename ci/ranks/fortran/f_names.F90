@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Strings, section 19.1.12 and chapter 10: blanks behind a text do not count on the way in, and fill up on the way out.
+! Strings, section 19.1.12 and chapter 10: trailing blanks of inputs do not count, and outputs are filled with blanks.
 #include "method.h"
 #include "check.inc"
 

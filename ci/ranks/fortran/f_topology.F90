@@ -74,7 +74,7 @@ contains
     call MPI_Comm_free(cart, ierror)
   end subroutine
 
-  ! A ring: each knows both neighbours.
+  ! A ring: each rank specifies both neighbours.
   subroutine graph()
     T_COMM :: comm
     integer :: index(size_of_world), edges(2 * size_of_world), i, nodes, all_edges, n, near(2)

@@ -28,7 +28,7 @@ program types
 
 contains
 
-  ! Data of several variables at once, found from MPI_BOTTOM.
+  ! Data of several variables at once, by addresses relative to MPI_BOTTOM.
   subroutine at_addresses()
     integer, target, asynchronous :: a, c(3), a_in, c_in(3)
     real(kind(0d0)), target, asynchronous :: b, b_in

@@ -69,7 +69,7 @@ program waits
 
 contains
 
-  ! Receives with tags 1..n of messages that come in the other order.
+  ! Receives with tags 1..n of messages that are sent in the reverse order.
   subroutine exchange(requests, in, out)
     T_REQUEST, intent(out) :: requests(2 * n)
     integer, asynchronous :: in(n), out(n)

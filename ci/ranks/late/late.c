@@ -1,16 +1,15 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Ranks that are late, as on a machine with other work: around the program's MPI calls each rank
-// sleeps now and then, differently from the others. What a test assumes about who comes first then
-// shows. `cargo xtask test ranks --late SEED` links this to every program; `calls.h`, one wrapper per
-// function of mpi.h, is made from the header. The wrappers are weak: a program's own ones win.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Delays ranks as on a busy machine: each rank sleeps before or after some
+// of the program's MPI calls, independently of the others. This exposes assumptions of tests about the order of events.
+// `cargo xtask test ranks --late SEED` links this to every program; `calls.h`, one wrapper per function of mpi.h, is
+// made from the header. The wrappers are weak: wrappers of the program replace them.
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 
-// A function is slept around with a chance of one in OFTEN for its first calls and more and more
-// seldom after SOME of them, so that a loop of a million calls still ends.
+// A rank sleeps around a call of a function with a probability of one in OFTEN, which decreases after SOME calls, so
+// that a loop of a million calls still ends.
 enum { OFTEN = 4, SOME = 128, SHORT_US = 3000, SPELL_CALLS = 24, LONG_US = 60000 };
 
 static uint64_t seed;
@@ -18,7 +17,7 @@ static unsigned threads;
 
 static __thread struct {
     uint64_t state;
-    // How many more calls this thread is slow at.
+    // The number of further calls around which this thread sleeps.
     unsigned spell;
 } own;
 
@@ -49,7 +48,7 @@ static void sleep_us(uint64_t us)
     nanosleep(&time, NULL);
 }
 
-// `calls` counts this place; threads may race for it, which only makes it one more.
+// `calls` counts the calls of this function; a race between threads only makes the count inexact.
 static void late(unsigned *calls)
 {
     if (!own.state)
@@ -66,7 +65,7 @@ static void late(unsigned *calls)
     }
 }
 
-// One wrapper: what the call returns is returned.
+// A wrapper, which returns what the call returns.
 #define CALL(result_type, name, parameters, arguments)                                             \
     __attribute__((weak)) result_type name parameters                                              \
     {                                                                                              \

@@ -1,8 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Says whose library it runs on, and that messages and reductions work there. Built with one MPI's
-// compiler wrapper and run on another's library: both follow the standard ABI. What the ABI fixes is
-// used from both sides: the layout of a status, values of constants, handles, MPI_IN_PLACE.
-// No call fails on purpose: Intel's ABI library (2021.18) aborts in spite of MPI_ERRORS_RETURN.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Prints with which library it runs, and checks that messages and reductions
+// work. It is built with one MPI's compiler wrapper and run with another's library, which has the standard ABI too. It
+// uses what the ABI defines: the layout of a status, values of constants, handles, MPI_IN_PLACE. No call fails on
+// purpose: Intel's ABI library (2021.18) aborts in spite of MPI_ERRORS_RETURN.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +41,7 @@ static int neighbours(void)
     return good && from_right == right && statuses[1].MPI_SOURCE == right;
 }
 
-// A column of a matrix, received as plain numbers; nobody stands before rank 0 and after the last.
+// A column of a matrix, received as plain numbers; rank 0 and the last rank have MPI_PROC_NULL as a neighbour.
 static int column(void)
 {
     static double matrix[ROWS][COLUMNS], got[ROWS];
@@ -82,7 +81,7 @@ static int halves(void)
            half_rank == (last - rank) / 2 && sum == expected;
 }
 
-// A duplicate carries messages of its own: the same tag in both does not mix.
+// Messages of a duplicate are separate: the same tag in both communicators does not mix.
 static int duplicate(void)
 {
     MPI_Comm copy;
@@ -100,7 +99,7 @@ static int duplicate(void)
     return got[0] == left && got[1] == left + size && relation == MPI_CONGRUENT;
 }
 
-// With the word `named`, nothing is received from any source.
+// With the argument `named`, nothing is received from MPI_ANY_SOURCE.
 int main(int argc, char **argv)
 {
     static const struct {
@@ -129,7 +128,7 @@ int main(int argc, char **argv)
         good = 0;
     }
 
-    // One number from all ranks, so that one line tells.
+    // The results of all ranks are combined, so that one line reports them.
     int all = 0;
     MPI_Reduce(&good, &all, 1, MPI_INT, MPI_MIN, 0, MPI_COMM_WORLD);
     if (rank == 0)

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Debug information of the types that Open MPI's library for debuggers asks for, from the headers of the distribution's own
-// build (libopenmpi-dev): its libraries are stripped, and its packages of debug information are on a server of their own.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Debug information of the types that Open MPI's debugger library needs,
+// from the headers of the distribution's build (libopenmpi-dev): its libraries are stripped, and its packages with
+// debug information are on a separate server.
 #include "ompi_config.h"
 
 #include "ompi/communicator/communicator.h"
@@ -17,7 +17,7 @@
 #include "opal/class/opal_pointer_array.h"
 #include "opal/datatype/opal_datatype.h"
 
-// A compiler leaves out what nothing uses.
+// The compiler emits no debug information for unused types.
 #define KEEP(type) type *keep_##type
 
 KEEP(opal_list_item_t);

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// What memcheck finds with the wrappers of MPI that come with valgrind, and what it must not find: each rank sends to the next
-// one, right, or with the mistake that the first word names.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Errors that memcheck finds with valgrind's wrappers of MPI, and correct
+// calls in which it must find none: each rank sends to the next one, correctly or with the mistake that the first
+// argument names.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 static int rank, size, left, right;
 
-// Every other number of six, of which those between were never written.
+// Sends every other one of six numbers; the others were never written.
 static void gaps(void)
 {
     int *out = malloc(6 * sizeof *out), in[3] = {0};
@@ -27,7 +27,8 @@ static void gaps(void)
     free(out);
 }
 
-// Data that another process wrote are as good as one's own: small and large ones, in a collective, and in memory that was never written.
+// Received data count as initialized: small and large messages, a collective, and receives into memory that was never
+// written.
 static void exchange(void)
 {
     int numbers = 100000, sum = 0, *out = malloc(numbers * sizeof *out), *in = malloc(numbers * sizeof *in);
@@ -62,7 +63,7 @@ static void undefined(void)
     free(out);
 }
 
-// Eight numbers are received where seven have room.
+// Eight numbers are received into room for seven.
 static void beyond(void)
 {
     int *in = malloc(7 * sizeof *in), out[4] = {1, 2, 3, 4};
@@ -73,7 +74,7 @@ static void beyond(void)
     free(in);
 }
 
-// Four numbers come, and the fifth is looked at.
+// Four numbers arrive, and the fifth is read.
 static void shorter(void)
 {
     int *in = malloc(8 * sizeof *in), out[4] = {1, 2, 3, 4};

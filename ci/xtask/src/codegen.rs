@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask codegen [--check]`: everything that is made from the one table of the MPI API.
+//! `cargo xtask codegen [--check]`: generates all files that are derived from the table of the MPI API.
 //!
-//! **Knows** `runtime/abi/mpi.api` and the standard's data beside it. **Never** touches a file outside `runtime/abi/gen` and
-//! `runtime/fortran/gen`.
+//! **Knows** `runtime/abi/mpi.api` and the standard's data beside it. **Never** touches a file outside
+//! `runtime/abi/gen` and `runtime/fortran/gen`.
 
 mod constants;
 mod convert;
@@ -31,8 +31,8 @@ the modules mpi and mpi_f08) from runtime/abi/mpi.api, after holding every signa
 
 /// `cargo xtask codegen`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let check = match words[..] {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let check = match args[..] {
         [] => false,
         ["--check"] => true,
         ["--help" | "-h"] => {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => {
             return Err(format!(
                 "`{}` is no option of codegen\n{HELP}",
-                words.join(" ")
+                args.join(" ")
             ));
         }
     };
@@ -58,9 +58,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 /// A generated file: its name and its text.
 type Generated = (String, String);
 
-/// A folder of generated files, and of no others.
+/// A folder that holds only generated files.
 struct GeneratedFolder {
-    /// From the root of the tree.
+    /// Relative to the root of the repository.
     name: &'static str,
     files: Vec<Generated>,
 }
@@ -120,7 +120,7 @@ fn write(folder: &Path, files: &[Generated]) -> Result<(), String> {
     let mut written = 0;
     for (name, text) in files {
         let path = folder.join(name);
-        // A file that is already right keeps its time, so that nothing is built again for it.
+        // An unchanged file keeps its modification time, so that cargo rebuilds nothing because of it.
         if fs::read_to_string(&path).is_ok_and(|old| old == *text) {
             continue;
         }
@@ -160,7 +160,7 @@ fn compare(folder: &Path, files: &[Generated]) -> Result<(), String> {
     ))
 }
 
-/// Files in the folder that the table no longer gives.
+/// Files in `folder` that are not among the generated `files`.
 fn strays(folder: &Path, files: &[Generated]) -> Result<Vec<PathBuf>, String> {
     let entries =
         fs::read_dir(folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
@@ -202,8 +202,8 @@ mod tests {
         assert!(compare(&folder, &files).is_ok());
         fs::write(folder.join("a.rs"), "other").unwrap();
         fs::write(folder.join("b.rs"), "stray").unwrap();
-        let told = compare(&folder, &files).unwrap_err();
+        let error = compare(&folder, &files).unwrap_err();
         fs::remove_dir_all(&folder).unwrap();
-        assert!(told.contains("a.rs") && told.contains("b.rs"), "{told}");
+        assert!(error.contains("a.rs") && error.contains("b.rs"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask demo`: from a fresh clone to 64 ranks and a table.
+//! `cargo xtask demo`: builds and installs rmpi, runs 64 ranks, and prints tables of latency and bandwidth.
 
 use crate::process::show;
 use crate::steps::Steps;
@@ -8,8 +8,8 @@ use crate::{install, setup};
 
 /// `cargo xtask demo`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    if let Some(word) = args.first() {
-        return Err(format!("`demo` takes no options, `{word}` was given"));
+    if let Some(arg) = args.first() {
+        return Err(format!("`demo` takes no options, `{arg}` was given"));
     }
     let mut steps = Steps::new(6);
     let prefix = prefix();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask hosts`: a command in a throw-away world of hosts, made of namespaces on this machine.
+//! `cargo xtask hosts`: runs a command in a temporary world of hosts, which are made of namespaces on this machine.
 //!
-//! Nothing has a name outside the world, and the world ends with its first process: so nothing is left, however it ends.
-//! Four processes in a row make it: this one becomes `unshare`, which becomes the warden (in the namespaces, but for the one of
-//! processes); its child is the world's pid 1, a shell that collects orphans; the shell's child is [`world::run`].
+//! No namespace of the world has a name outside, and all of them end with the world's first process: nothing is left,
+//! however the world ends. This process executes `unshare`, which executes the warden; the warden is in all of the new
+//! namespaces except that of processes. The warden's child is the world's pid 1, a shell that reaps orphans. The
+//! shell's child is [`world::run`].
 
 mod faults;
 mod left;
@@ -13,7 +14,7 @@ mod world;
 
 pub(crate) use rights::Rights;
 
-use crate::process::{become_it, ending};
+use crate::process::{ending, exec};
 use crate::setup;
 use crate::stage;
 use crate::tree::command;
@@ -43,61 +44,61 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .arg(this_program()?)
         .args(["hosts", WARDEN])
         .args(args);
-    become_it(at_home(unshare)?)
+    exec(in_working_folder(unshare)?)
 }
 
-/// The command line.
+/// The parsed command line.
 struct HostsRequest {
     count: usize,
-    /// Folders that hosts see though they are below one that each host has of its own.
+    /// Folders that all hosts share although they are below a folder that each host has for itself, such as `/tmp`.
     keep: Vec<PathBuf>,
-    /// Empty means a shell.
+    /// Empty: a shell.
     command: Vec<String>,
 }
 
 impl HostsRequest {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let mut asked = Self {
+        let mut request = Self {
             count: 4,
             keep: Vec::new(),
             command: Vec::new(),
         };
-        let mut words = args.iter();
-        while let Some(word) = words.next() {
-            match word.as_str() {
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
                 "--" => {
-                    asked.command = words.cloned().collect();
+                    request.command = args.cloned().collect();
                     break;
                 }
-                "-n" => asked.count = count(words.next())?,
+                "-n" => request.count = count(args.next())?,
                 "--keep" => {
-                    let folder = words.next().ok_or("--keep lacks its folder")?;
-                    asked.keep.push(folder.into());
+                    let folder = args.next().ok_or("--keep lacks its folder")?;
+                    request.keep.push(folder.into());
                 }
                 option if option.starts_with('-') => {
-                    let known = ["-n", "--keep"].into_iter();
+                    let options = ["-n", "--keep"].into_iter();
                     let help = "cargo xtask hosts --help";
-                    return Err(stage::unknown("option", option, known, help));
+                    return Err(stage::unknown("option", option, options, help));
                 }
                 first => {
-                    asked.command = [first.into()].into_iter().chain(words.cloned()).collect();
+                    request.command = [first.into()].into_iter().chain(args.cloned()).collect();
                     break;
                 }
             }
         }
-        Ok(asked)
+        Ok(request)
     }
 }
 
-fn count(word: Option<&String>) -> Result<usize, String> {
-    let word = word.ok_or("-n lacks its number of hosts")?;
-    let count = word.parse().ok();
+fn count(arg: Option<&String>) -> Result<usize, String> {
+    let arg = arg.ok_or("-n lacks its number of hosts")?;
+    let count = arg.parse().ok();
     let count = count.filter(|count| (1..=MOST_HOSTS).contains(count));
-    count.ok_or_else(|| format!("-n takes 1 to {MOST_HOSTS} hosts, not `{word}`"))
+    count.ok_or_else(|| format!("-n takes 1 to {MOST_HOSTS} hosts, not `{arg}`"))
 }
 
-/// The warden: starts the world and waits for it. When it dies, in whatever way, the kernel kills the world's pid 1, and
-/// with it everything.
+/// The warden: starts the world and waits for it. When the warden ends for any reason, the kernel kills the world's pid
+/// 1, and with it all processes of the world.
 fn guard(args: &[String]) -> Result<i32, String> {
     let mut first = command("setpriv");
     first
@@ -105,13 +106,13 @@ fn guard(args: &[String]) -> Result<i32, String> {
         .arg(this_program()?)
         .args(["hosts", WORLD])
         .args(args);
-    let mut first = at_home(first)?;
+    let mut first = in_working_folder(first)?;
     let status = first.status();
     let status = status.map_err(|why| format!("cannot start setpriv (util-linux): {why}"))?;
     Ok(code_of(status))
 }
 
-/// The code to end with after a command.
+/// The exit code for the status of a command.
 fn code_of(status: ExitStatus) -> i32 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code,
@@ -127,14 +128,15 @@ fn this_program() -> Result<PathBuf, String> {
     env::current_exe().map_err(|why| format!("cannot find this program: {why}"))
 }
 
-/// The command in the folder that we were called from, not in the repository's root.
-fn at_home(mut command: Command) -> Result<Command, String> {
-    let folder = env::current_dir().map_err(|why| format!("the working folder is gone: {why}"))?;
+/// Lets the command run in the caller's working directory, not in the root of the repository.
+fn in_working_folder(mut command: Command) -> Result<Command, String> {
+    let folder =
+        env::current_dir().map_err(|why| format!("the working folder does not exist: {why}"))?;
     command.current_dir(folder);
     Ok(command)
 }
 
-/// The world's pid 1. A command in the background has no input of its own, unless it is given one.
+/// The world's pid 1. It redirects the input of its child, because a shell gives a background command /dev/null.
 const FIRST: &str = r#"exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!""#;
 const WARDEN: &str = "--warden";
 const WORLD: &str = "--world";
@@ -147,17 +149,20 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<HostsRequest, String> {
-        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-        HostsRequest::parse(&words)
+        let args: Vec<String> = line.split_whitespace().map(String::from).collect();
+        HostsRequest::parse(&args)
     }
 
     #[test]
-    fn the_command_begins_at_the_first_word_that_is_no_option() {
-        let asked = parse("-n 2 ls -n 3").unwrap();
-        assert_eq!((asked.count, asked.command.len()), (2, 3));
-        let asked = parse("--keep /tmp/x -- -n").unwrap();
-        assert_eq!((asked.count, asked.command), (4, vec!["-n".to_string()]));
-        assert_eq!(asked.keep, [PathBuf::from("/tmp/x")]);
+    fn the_command_begins_at_the_first_argument_that_is_no_option() {
+        let request = parse("-n 2 ls -n 3").unwrap();
+        assert_eq!((request.count, request.command.len()), (2, 3));
+        let request = parse("--keep /tmp/x -- -n").unwrap();
+        assert_eq!(
+            (request.count, request.command),
+            (4, vec!["-n".to_string()])
+        );
+        assert_eq!(request.keep, [PathBuf::from("/tmp/x")]);
         assert!(parse("").unwrap().command.is_empty());
     }
 

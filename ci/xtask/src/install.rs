@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
+//! `cargo xtask install`: builds rmpi and installs it as a tree that can be moved as a whole.
 
 mod dpdk;
 mod fortran;
@@ -39,8 +39,8 @@ impl Choice {
     }
 }
 
-/// A program: its package, its file, the other names it is installed under, whether `--library-only` has it, and whether it
-/// keeps debug information, since debuggers read in it what they need.
+/// An installed program: its package, its file, its other names, whether `--library-only` installs it, and whether it
+/// keeps debug information because debuggers need it.
 struct Program {
     package: &'static str,
     file: &'static str,
@@ -103,16 +103,16 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         quick: false,
     };
     let mut into = prefix();
-    let mut words = args.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
             "--help" | "-h" => {
                 println!("{HELP}");
                 return Ok(());
             }
             "--library-only" => choice.library_only = true,
             "--quick" => choice.quick = true,
-            "--prefix" => into = folder(words.next().ok_or("--prefix needs a folder")?)?,
+            "--prefix" => into = folder(args.next().ok_or("--prefix needs a folder")?)?,
             other => match other.strip_prefix("--prefix=") {
                 Some(path) => into = folder(path)?,
                 None => return Err(format!("`{other}` is no option of install\n{HELP}")),
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds for use and installs all of it into `prefix`.
+/// Builds optimized and installs everything into `prefix`.
 pub(crate) fn build(prefix: &Path) -> Result<(), String> {
     install(
         prefix,
@@ -139,7 +139,7 @@ pub(crate) fn build(prefix: &Path) -> Result<(), String> {
     )
 }
 
-/// A folder as the caller's shell means it: from where `cargo xtask` was typed.
+/// The absolute path of a folder, relative to the caller's working directory.
 fn folder(path: &str) -> Result<PathBuf, String> {
     if path.is_empty() {
         return Err("--prefix needs a folder, it was given an empty name".into());
@@ -187,8 +187,8 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     benchmarks(prefix)
 }
 
-/// What `rmpiexec --stats` and `--stats-calls` preload into the ranks. These need no MPI library themselves: that of the rank is found
-/// when they run.
+/// Builds the libraries that `rmpiexec --stats` and `--stats-calls` preload into the ranks. They are not linked with an
+/// MPI library: at run time they find that of the rank.
 fn statistics(prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("lib/rmpi");
     make_folder(&folder)?;
@@ -215,7 +215,7 @@ fn statistics(prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Man pages of the programs that have one, and what shells need to complete their options, under the names that they look for.
+/// Installs man pages and shell completions, under the names for which man and the shells look.
 fn documents(prefix: &Path) -> Result<(), String> {
     for (program, sources) in [
         ("rmpiexec", "launcher/share"),
@@ -252,7 +252,7 @@ fn copy_folder(from: &str, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What such a file ends with, its folder below `share`, and its name there, with a star for the program.
+/// For each kind of document: its extension, its folder below `share`, and its name there, with `*` for the program.
 const DOCUMENTS: [(&str, &str, &str); 4] = [
     ("1", "man/man1", "*.1"),
     ("bash", "bash-completion/completions", "*"),
@@ -260,7 +260,7 @@ const DOCUMENTS: [(&str, &str, &str); 4] = [
     ("fish", "fish/vendor_completions.d", "*.fish"),
 ];
 
-/// The C compiler that links and that the wrappers use; said before anything is built.
+/// Checks that there is a C compiler, which links the libraries and which the wrappers call, before anything is built.
 fn compiler() -> Result<(), String> {
     match find_program("cc") {
         Some(_) => Ok(()),
@@ -284,7 +284,7 @@ fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
         let mut build = cargo();
         build.arg("rustc").args(profile);
         build.args(["-p", program.package, "--bin", program.file]);
-        // Cargo has all debug information taken out of a build for use, also that which is written by hand.
+        // Cargo strips all debug information from a release build, including that which is written by hand.
         build.args(["--", "-C", "strip=none"]);
         show(build)?;
     }
@@ -304,7 +304,8 @@ fn library(built: &Path, prefix: &Path, choice: Choice) -> Result<(), String> {
     }
     show(link)?;
     rename(&fresh, &shared)?;
-    // `.so` is for the linker; `.so.0` for programs of an MPI that gave its standard ABI that name.
+    // `.so` is for the linker, `.so.0` for programs that were built with an MPI whose standard ABI library has this
+    // name.
     for link in ["libmpi_abi.so", "libmpi_abi.so.0"] {
         relink(SHARED, &lib.join(link))?;
     }
@@ -321,12 +322,13 @@ fn link_command(archive: &Path, to: &Path) -> Command {
     link
 }
 
-/// It is never unloaded, because threads and handlers of ours may be running.
+/// The library is never unloaded, because its threads and signal handlers may be running.
 const STAYS: &str = "-Wl,-z,nodelete";
 
-/// Links a shared library from cargo's static one; what else it needs is to follow.
+/// Links a shared library from cargo's static one; the caller adds the libraries that it needs.
 ///
-/// Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside.
+/// It contains only what the entry points reach. Its symbols are bound when it is loaded, so that no first call is
+/// slow. Calls within the library are not interposed.
 fn shared_library(archive: &Path, script: &Path, name: &str, to: &Path) -> Command {
     let mut link = command("cc");
     link.args(["-shared", "-o"]).arg(to);
@@ -349,7 +351,7 @@ fn shared_library(archive: &Path, script: &Path, name: &str, to: &Path) -> Comma
     link
 }
 
-/// The pkg-config file: it finds the tree from where it lies itself.
+/// The pkg-config file; its paths are relative to its own folder.
 fn package_config(prefix: &Path) -> Result<(), String> {
     let text = format!(
         "# SPDX-License-Identifier: MIT OR Apache-2.0\n\
@@ -371,8 +373,9 @@ fn package_config(prefix: &Path) -> Result<(), String> {
     relink("rmpi.pc", &folder.join("mpi.pc"))
 }
 
-/// The benchmark programs in C, for `rmpi-bench`: ordinary MPI programs, which find the library from where they lie. Their
-/// sources lie beside them, so that other MPIs' compilers can build the same programs.
+/// Builds the benchmark programs in C, for `rmpi-bench`: ordinary MPI programs, which find the library by a path
+/// relative to their own folder. Their sources are installed too, so that other MPIs' compilers can build the same
+/// programs.
 fn benchmarks(prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("libexec/rmpi");
     let shared = prefix.join("share/rmpi/bench");
@@ -431,7 +434,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
 
-/// Copies by way of a new file, so that a program that runs from the old one goes on undisturbed.
+/// Copies to a new file, which then replaces the old one: a program that runs from the old file is not disturbed.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let fresh = to.with_file_name(format!(".{name}.new"));
@@ -456,12 +459,12 @@ fn rename(from: &Path, to: &Path) -> Result<(), String> {
     fs::rename(from, to).map_err(|why| format!("cannot put {} in its place: {why}", to.display()))
 }
 
-/// A link beside its target.
+/// Makes `link` a symbolic link to `target`, which is in the same folder.
 fn relink(target: &str, link: &Path) -> Result<(), String> {
     if fs::read_link(link).is_ok_and(|old| old == Path::new(target)) {
         return Ok(());
     }
-    // Whatever had the name before gives it up; where nothing had, there is nothing to remove.
+    // An error is expected if there was nothing of this name.
     let _ = fs::remove_file(link);
     symlink(target, link).map_err(|why| format!("cannot link {}: {why}", link.display()))
 }
@@ -487,19 +490,17 @@ mod tests {
     #[test]
     fn the_shared_library_is_linked_with_our_soname_and_script() {
         let link = link_command(Path::new("a.a"), Path::new("b.so"));
-        let words: Vec<_> = link
+        let args: Vec<_> = link
             .get_args()
-            .map(|word| word.to_string_lossy().into_owned())
+            .map(|arg| arg.to_string_lossy().into_owned())
             .collect();
         assert!(
-            words.contains(&"-Wl,-soname,libmpi_abi.so.1".to_owned()),
-            "{words:?}"
+            args.contains(&"-Wl,-soname,libmpi_abi.so.1".to_owned()),
+            "{args:?}"
         );
         assert!(
-            words
-                .iter()
-                .any(|word| word.ends_with("gen/libmpi_abi.map")),
-            "{words:?}"
+            args.iter().any(|arg| arg.ends_with("gen/libmpi_abi.map")),
+            "{args:?}"
         );
     }
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask`: the one door to building, testing, installing and measuring. People and CI type
-//! the same words.
+//! `cargo xtask`: builds, tests, installs and measures rmpi. People and CI use the same commands.
 //!
-//! **Knows** where things are in this repository, which system packages they need and in which
-//! order the stages of the tests run.
-//! **Never** links a crate of the product: it starts programs and reads what they say, so that it
-//! compiles in seconds and works while the product does not.
+//! **Knows** where things are in this repository, which system packages they need and in which order the stages of the
+//! tests run. **Never** links a crate of the product: it starts programs and reads their output, so that it compiles in
+//! seconds and works while the product does not.
 //!
-//! One thread, except that each stream of a captured program is read by one of its own.
+//! It has one thread, and one for each output stream of a captured program.
 
 mod codegen;
 mod demo;
@@ -44,7 +42,7 @@ fn dispatch(args: &[String]) -> Result<(), String> {
     if ["--help", "-h", "help"].contains(&name) {
         let text = match rest {
             [] => stage::overview(),
-            [wanted, ..] => stage::find(wanted)?.help(),
+            [topic, ..] => stage::find(topic)?.help(),
         };
         println!("{text}");
         return Ok(());
@@ -52,7 +50,7 @@ fn dispatch(args: &[String]) -> Result<(), String> {
     let stage = stage::find(name)?;
     if rest
         .first()
-        .is_some_and(|word| word == "--help" || word == "-h")
+        .is_some_and(|arg| arg == "--help" || arg == "-h")
     {
         println!("{}", stage.help());
         return Ok(());
@@ -69,7 +67,7 @@ fn dispatch(args: &[String]) -> Result<(), String> {
         "bench" => measure::bench(rest),
         "compare" => measure::compare(rest),
         "peers" => measure::peers(rest),
-        other => Err(format!("the stage `{other}` has no code behind it")),
+        other => Err(format!("the stage `{other}` is not implemented")),
     }
 }
 
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_stage_is_answered_with_the_nearest() {
+    fn an_unknown_stage_suggests_the_nearest() {
         let error = dispatch(&["instal".into()]).unwrap_err();
         assert!(error.contains("did you mean `install`?"), "{error}");
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench`, `compare` and `peers`: doors to the programs of the crate `bench`.
+//! `bench`, `compare` and `peers`: run the programs of the crate `bench`.
 
-use crate::process::{become_it, show};
+use crate::process::{exec, show};
 use crate::tree::{cargo, command, prefix, target};
 use crate::{install, setup};
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ pub(crate) fn bench(args: &[String]) -> Result<(), String> {
     install::build(&prefix())?;
     let args = after_dashes(args);
     if !args.is_empty() {
-        return become_it(rmpi_bench(args));
+        return exec(rmpi_bench(args));
     }
     for table in ["latency", "bandwidth"] {
         show(rmpi_bench(&[table.to_string()]))?;
@@ -27,15 +27,15 @@ pub(crate) fn compare(args: &[String]) -> Result<(), String> {
     let args = after_dashes(args);
     let own = args
         .iter()
-        .any(|word| word == "--rmpi" || word.starts_with("--rmpi="));
-    let only_tells = ["--help", "-h", "--list", "--version", "-V"];
-    let help = args.iter().any(|word| only_tells.contains(&word.as_str()));
+        .any(|arg| arg == "--rmpi" || arg.starts_with("--rmpi="));
+    let informational = ["--help", "-h", "--list", "--version", "-V"];
+    let help = args.iter().any(|arg| informational.contains(&arg.as_str()));
     let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
     if !own && !help {
         install::build(&prefix())?;
         all.extend(["--rmpi".into(), prefix().into_os_string()]);
     }
-    become_it(rmpi_compare(&all))
+    exec(rmpi_compare(&all))
 }
 
 /// `cargo xtask peers [DIR]`.
@@ -51,31 +51,31 @@ pub(crate) fn peers(args: &[String]) -> Result<(), String> {
         }
     };
     setup::ensure(&["peers"])?;
-    become_it(rmpi_compare(&["--fetch".into(), dir.into_os_string()]))
+    exec(rmpi_compare(&["--fetch".into(), dir.into_os_string()]))
 }
 
 fn rmpi_bench(args: &[String]) -> Command {
     let mut bench = command(prefix().join("bin/rmpi-bench"));
     bench.args(args);
-    where_it_was_typed(bench)
+    in_working_folder(bench)
 }
 
 fn rmpi_compare(args: &[OsString]) -> Command {
     let mut compare = cargo();
     compare.args(["run", "--quiet", "--profile", "tool", "--package", "bench"]);
     compare.args(["--bin", "rmpi-compare", "--"]).args(args);
-    where_it_was_typed(compare)
+    in_working_folder(compare)
 }
 
-/// Files that options name lie where the caller's shell is.
-fn where_it_was_typed(mut command: Command) -> Command {
+/// Lets the command run in the caller's working directory, because options may name files there.
+fn in_working_folder(mut command: Command) -> Command {
     if let Ok(here) = std::env::current_dir() {
         command.current_dir(here);
     }
     command
 }
 
-/// `-- --help` hands `--help` on to the program.
+/// The arguments without a leading `--`: `-- --help` passes `--help` to the program.
 fn after_dashes(args: &[String]) -> &[String] {
     match args {
         [first, rest @ ..] if first == "--" => rest,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Running programs: shown as they go, or captured under a time limit.
+//! Runs programs: with their output shown, or captured under a time limit.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a captured program did.
+/// How a captured program ended, and its output.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) timed_out: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) wall: Duration,
-    /// Some other process still held the output open when the program had ended.
+    /// Whether another process still held the output open some time after the program had ended.
     pub(crate) held_open: bool,
 }
 
@@ -24,7 +24,7 @@ impl Finished {
         self.status.success() && !self.timed_out
     }
 
-    /// How it ended, in words.
+    /// How it ended, for a message.
     pub(crate) fn end(&self) -> String {
         if self.timed_out {
             return format!("was stopped after {}", seconds(self.wall));
@@ -56,7 +56,7 @@ pub(crate) fn seconds(time: Duration) -> String {
 
 /// Runs a program with our own standard streams; an error unless it succeeds.
 pub(crate) fn show(mut command: Command) -> Result<(), String> {
-    let name = words(&command);
+    let name = command_line(&command);
     let status = command
         .status()
         .map_err(|why| format!("cannot start {name}: {why}"))?;
@@ -67,15 +67,16 @@ pub(crate) fn show(mut command: Command) -> Result<(), String> {
     }
 }
 
-/// Becomes a program, which then gets Ctrl-C alone and whose exit code is ours. Returns only with the reason why it cannot.
-pub(crate) fn become_it(mut command: Command) -> Result<(), String> {
+/// Replaces this process by a program, as `exec` does: only the program receives Ctrl-C, and its exit code is that of
+/// this process. Returns only if it fails.
+pub(crate) fn exec(mut command: Command) -> Result<(), String> {
     let why = command.exec();
-    Err(format!("cannot start {}: {why}", words(&command)))
+    Err(format!("cannot start {}: {why}", command_line(&command)))
 }
 
-/// Runs a program quietly; its output is in the error if it fails.
+/// Runs a program and returns its standard output; if it fails, the error contains its output.
 pub(crate) fn quiet(command: Command, limit: Duration) -> Result<String, String> {
-    let name = words(&command);
+    let name = command_line(&command);
     let done = capture(command, limit, |_| ())?;
     if done.success() {
         return Ok(done.stdout);
@@ -88,14 +89,14 @@ pub(crate) fn quiet(command: Command, limit: Duration) -> Result<String, String>
     ))
 }
 
-/// Runs a program in its own process group and keeps what it prints. When `limit` is over,
-/// `before_kill` may look at it (its process id is the argument), then the whole group ends.
+/// Runs a program in its own process group and keeps what it prints. After `limit`, `before_kill` may examine it (the
+/// argument is its process id); then the whole group is ended.
 pub(crate) fn capture(
     mut command: Command,
     limit: Duration,
     before_kill: impl FnOnce(u32),
 ) -> Result<Finished, String> {
-    let name = words(&command);
+    let name = command_line(&command);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -131,13 +132,13 @@ pub(crate) fn capture(
     })
 }
 
-/// The command line as one would type it.
-pub(crate) fn words(command: &Command) -> String {
+/// The command line as a user would type it, without the folder of the program.
+pub(crate) fn command_line(command: &Command) -> String {
     let program = command.get_program().to_string_lossy().into_owned();
     let program = program.rsplit('/').next().unwrap_or(&program).to_string();
     let rest = command
         .get_args()
-        .map(|word| word.to_string_lossy().into_owned());
+        .map(|arg| arg.to_string_lossy().into_owned());
     [program]
         .into_iter()
         .chain(rest)
@@ -225,7 +226,7 @@ impl CommandOutput {
         }
     }
 
-    /// Keeps output until every writer closed it; false if one has not after `grace`.
+    /// Keeps output until every writer has closed it; false if one has not within `grace`.
     fn until_closed(&mut self, arrived: &Receiver<Chunk>, grace: Duration) -> bool {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         let deadline = Instant::now() + grace;
@@ -239,8 +240,8 @@ impl CommandOutput {
     }
 }
 
-/// How long a program has after SIGTERM, and the output after its program's end. Only what is broken needs it, or a machine
-/// with a lot of other work.
+/// How long a program may take to end after SIGTERM, and how long its output may stay open after its end. Only broken
+/// programs and busy machines need so long.
 const GRACE: Duration = Duration::from_secs(10);
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 struct Need {
     what: &'static str,
     probe: Probe,
-    /// Debian's packages that bring it.
+    /// Debian's packages that contain it.
     apt: &'static [&'static str],
-    /// What asks for it: stages of `cargo xtask test`, or words after `cargo xtask`.
+    /// What needs it: stages of `cargo xtask test`, or other commands of `cargo xtask`.
     stages: &'static [&'static str],
 }
 
-/// How to see that it is there.
+/// How to find out whether it is installed.
 enum Probe {
     Program(&'static str),
-    /// A line for the shell; it is there if the line succeeds.
+    /// A shell command, which succeeds if it is installed.
     Shell(&'static str),
 }
 
@@ -122,7 +122,8 @@ const NEEDS: &[Need] = &[
         stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
-        // One can do without. Where systemd is, installing it would open the machine itself to its network.
+        // Optional: the probe succeeds for users other than root. It also succeeds under systemd, which would start the
+        // server and so open the machine itself to the network.
         what: "an SSH server",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -133,7 +134,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         what: "DPDK with its static libraries",
-        // Where there are no packages of Debian, one does without.
+        // Optional: the probe succeeds on systems without apt-get.
         probe: Probe::Shell(
             "! command -v apt-get || { command -v pkg-config && test -e $(pkg-config --variable=libdir libdpdk)/librte_eal.a; }",
         ),
@@ -147,7 +148,7 @@ const NEEDS: &[Need] = &[
         stages: &["soak"],
     },
     Need {
-        // One can do without, as without an SSH server.
+        // Optional, as the SSH server is.
         what: "Slurm",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -159,7 +160,7 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// The stages that `setup` knows, for messages.
+/// The stages that `setup` accepts.
 const STAGES: &[&str] = &[
     "demo",
     "bench",
@@ -195,13 +196,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             ));
         }
     }
-    let wanted: Vec<&str> = if args.is_empty() {
+    let stages: Vec<&str> = if args.is_empty() {
         STAGES.to_vec()
     } else {
         args.iter().map(String::as_str).collect()
     };
     let start = Instant::now();
-    if ensure(&wanted)? {
+    if ensure(&stages)? {
         println!(
             "setup: everything is there now ({})",
             seconds(start.elapsed())
@@ -212,7 +213,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes sure that what these stages need is there; true if something was installed.
+/// Makes sure that everything these stages need is installed; true if something had to be installed.
 pub(crate) fn ensure(stages: &[&str]) -> Result<bool, String> {
     let rust = rust_components(stages)?;
     let missing: Vec<&Need> = needed(stages)
@@ -250,8 +251,8 @@ pub(crate) fn ensure(stages: &[&str]) -> Result<bool, String> {
 }
 
 fn needed<'a>(stages: &'a [&'a str]) -> impl Iterator<Item = &'static Need> + 'a {
-    let wanted = |need: &Need| need.stages.iter().any(|s| *s == ALL || stages.contains(s));
-    NEEDS.iter().filter(move |need| wanted(need))
+    let is_needed = |need: &Need| need.stages.iter().any(|s| *s == ALL || stages.contains(s));
+    NEEDS.iter().filter(move |need| is_needed(need))
 }
 
 impl Probe {
@@ -267,10 +268,10 @@ impl Probe {
     }
 }
 
-/// rustfmt and clippy come with the toolchain, or from rustup.
+/// Makes sure that rustfmt and clippy are installed, if need be by rustup; true if they had to be installed.
 fn rust_components(stages: &[&str]) -> Result<bool, String> {
-    let wanted = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
-    let missing: Vec<&str> = wanted
+    let components = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
+    let missing: Vec<&str> = components
         .iter()
         .filter(|(program, _)| stages.contains(&"tidy") && find_program(program).is_none())
         .map(|&(_, component)| component)
@@ -295,7 +296,7 @@ fn rust_components(stages: &[&str]) -> Result<bool, String> {
     }
 }
 
-/// apt-get, run as root or through a sudo that asks nothing.
+/// apt-get, run as root or through sudo without a password.
 struct SystemApt {
     sudo: bool,
 }
@@ -314,14 +315,14 @@ impl SystemApt {
         silent.then_some(Self { sudo: true })
     }
 
-    /// Installs; if that fails, reads the lists of packages anew and tries once more.
+    /// Installs packages; if that fails, updates the package lists and tries once more.
     fn install(&self, packages: &[&str]) -> Result<(), String> {
         let mut args = vec!["install", "-y", "--no-install-recommends"];
         args.extend(packages);
         if self.get(&args).is_ok() {
             return Ok(());
         }
-        // Old lists are the usual cause on a fresh machine or in a container.
+        // Old package lists are the usual cause on a fresh machine or in a container.
         let update = self.get(&["update"]);
         self.get(&args).map_err(|why| {
             let offline = if update.is_err() { OFFLINE } else { "" };
@@ -346,16 +347,16 @@ impl SystemApt {
             return Ok(());
         }
         let lines: Vec<&str> = done.stderr.lines().chain(done.stdout.lines()).collect();
-        let told = lines.iter().filter(|line| line.starts_with("E:")).copied();
+        let errors = lines.iter().filter(|line| line.starts_with("E:")).copied();
         Err(format!(
             "apt-get {} failed: {}",
             args[0],
-            told.collect::<Vec<_>>().join(" ")
+            errors.collect::<Vec<_>>().join(" ")
         ))
     }
 }
 
-/// The command that a user with the right to install packages should type.
+/// The command by which an administrator can install the packages.
 fn line_to_type(packages: &[&str]) -> String {
     let has = |name| find_program(name).is_some();
     let names = packages.join(" ");
@@ -368,7 +369,7 @@ fn line_to_type(packages: &[&str]) -> String {
     }
 }
 
-/// Whether a program exists, for stages that can do with or without it.
+/// Whether `cargo NAME` works, for stages that can also do without it.
 pub(crate) fn has_subcommand(name: &str) -> bool {
     let file = format!("cargo-{name}");
     find_program(&file).is_some_and(|file| {
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stage_of_the_table_is_known() {
+    fn every_stage_of_the_table_is_accepted() {
         for need in NEEDS {
             for stage in need.stages {
                 assert!(*stage == ALL || STAGES.contains(stage), "{stage}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask softroce`: a command in a virtual machine that has Soft-RoCE, with the machine's own files.
+//! `cargo xtask softroce`: runs a command in a virtual machine that has Soft-RoCE and sees this machine's files.
 //!
-//! Debian's kernel boots in QEMU, in software; nothing is installed and root is not needed. Tests use [`Guest`].
+//! QEMU boots Debian's kernel, emulated in software; nothing is installed and root is not needed. Tests use [`Guest`].
 
 mod apt;
 mod bench;
@@ -29,8 +29,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         println!("{}", stage::find("softroce")?.help());
         return Ok(());
     }
-    let asked = SoftroceRequest::parse(args)?;
-    match asked.run() {
+    let request = SoftroceRequest::parse(args)?;
+    match request.run() {
         Ok(0) => Ok(()),
         Ok(code) => exit(code),
         Err(why) => {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// A command line.
+/// The parsed command line.
 struct SoftroceRequest {
     guest: Guest,
     two: bool,
@@ -52,53 +52,53 @@ struct SoftroceRequest {
 
 impl SoftroceRequest {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let mut asked = Self {
+        let mut request = Self {
             guest: Guest::new().shown(),
             two: false,
             bench: false,
             soak: None,
             command: Vec::new(),
         };
-        let mut words = args.iter();
+        let mut args = args.iter();
         loop {
-            let Some(word) = words.next() else {
-                if asked.bench || asked.soak.is_some() {
+            let Some(arg) = args.next() else {
+                if request.bench || request.soak.is_some() {
                     break;
                 }
                 return Err(
                     "no command was given: cargo xtask softroce [OPTION...] -- COMMAND...".into(),
                 );
             };
-            let option = word.as_str();
+            let option = arg.as_str();
             match option {
                 "--" => break,
-                "--two" => asked.two = true,
-                "--bench" => asked.bench = true,
+                "--two" => request.two = true,
+                "--bench" => request.bench = true,
                 "--cards" => {
-                    let guest = std::mem::replace(&mut asked.guest, Guest::new());
-                    asked.guest = guest.cards();
+                    let guest = std::mem::replace(&mut request.guest, Guest::new());
+                    request.guest = guest.cards();
                 }
                 _ if !OPTIONS.contains(&option) => {
-                    let known = OPTIONS
+                    let options = OPTIONS
                         .iter()
                         .copied()
                         .chain(["--two", "--bench", "--cards"]);
                     let help = "cargo xtask softroce --help";
-                    return Err(stage::unknown("option", option, known, help));
+                    return Err(stage::unknown("option", option, options, help));
                 }
                 _ => {
-                    let value = words.next().filter(|value| *value != "--");
+                    let value = args.next().filter(|value| *value != "--");
                     let value =
                         value.ok_or_else(|| format!("the option {option} lacks its value"))?;
-                    asked.set(option, value)?;
+                    request.set(option, value)?;
                 }
             }
         }
-        asked.command = words.cloned().collect();
-        asked.fits().map(|()| asked)
+        request.command = args.cloned().collect();
+        request.fits().map(|()| request)
     }
 
-    /// Whether what was asked for goes together.
+    /// An error if the options and arguments do not fit together.
     fn fits(&self) -> Result<(), String> {
         let count = self.command.len();
         let alone = self.bench || self.soak.is_some();
@@ -114,18 +114,18 @@ impl SoftroceRequest {
             false if count == 0 && !alone => Err("there is no command after --".into()),
             true if !alone && ![1, 2].contains(&count) => Err(format!(
                 "--two takes one command after -- for guest a, or one for each guest, each a line of shell in quotes; \
-                 {count} words were given"
+                 {count} arguments were given"
             )),
             _ => Ok(()),
         }
     }
 
-    /// The seed to soak with, if one was given.
+    /// The seed for `--soak`, if one was given.
     fn seed(&self) -> Result<Option<u64>, std::num::ParseIntError> {
-        self.command.first().map(|word| word.parse()).transpose()
+        self.command.first().map(|arg| arg.parse()).transpose()
     }
 
-    /// One option with its value.
+    /// Sets an option that has a value.
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
         if option == "--soak" {
             let minutes = number(option, value, 1, 1_000)?;
@@ -137,7 +137,7 @@ impl SoftroceRequest {
         Ok(())
     }
 
-    /// The code to end with.
+    /// Runs what was requested and returns the exit code.
     fn run(&self) -> Result<i32, String> {
         if self.bench {
             let command = bench::command_line(&self.guest, &self.command)?;
@@ -161,8 +161,8 @@ impl SoftroceRequest {
         let (a, b) = match self.command.as_slice() {
             [a, b] => (a, b),
             line => {
-                let words = ["sh", "-c", &line.concat()];
-                return Ok(code_of("", &self.guest.run_beside(&words)?));
+                let args = ["sh", "-c", &line.concat()];
+                return Ok(code_of("", &self.guest.run_beside(&args)?));
             }
         };
         let [a, b] = self.guest.run_two(a, b)?;
@@ -171,7 +171,7 @@ impl SoftroceRequest {
     }
 }
 
-/// One option of the guest with its value.
+/// Sets an option of the guest.
 fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
     let number = |least, most| number(option, value, least, most);
     Ok(match option {
@@ -195,20 +195,20 @@ fn number(option: &str, value: &str, least: u32, most: u32) -> Result<u32, Strin
     number.ok_or_else(|| format!("{option} takes a number from {least} to {most}, not `{value}`"))
 }
 
-/// The folder's path without links: it must be the same inside.
+/// The folder's path without symbolic links: the guest has the folder at the same path.
 fn absolute(folder: &str) -> Result<PathBuf, String> {
     std::fs::canonicalize(folder).map_err(|why| format!("cannot share {folder}: {why}"))
 }
 
-/// The code for an outcome; says what happened where it was not the command's own.
+/// The exit code for an outcome; prints what happened if the command did not end by itself.
 fn code_of(who: &str, outcome: &GuestOutcome) -> i32 {
     match outcome.end {
         GuestEnd::Code(code) => return code,
         GuestEnd::TimedOut => eprintln!(
             "softroce: {who}the command {} (--timeout SECONDS)",
-            outcome.in_words()
+            outcome.ending()
         ),
-        GuestEnd::Lost(_) => eprintln!("softroce: {who}{}", outcome.in_words()),
+        GuestEnd::Lost(_) => eprintln!("softroce: {who}{}", outcome.ending()),
     }
     if outcome.end == GuestEnd::TimedOut {
         TIMED_OUT
@@ -236,21 +236,21 @@ const NO_MACHINE: i32 = 125;
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<SoftroceRequest, String> {
-        let words: Vec<String> = words.iter().map(|word| (*word).into()).collect();
-        SoftroceRequest::parse(&words)
+    fn parse(args: &[&str]) -> Result<SoftroceRequest, String> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).into()).collect();
+        SoftroceRequest::parse(&args)
     }
 
-    fn refused(words: &[&str]) -> String {
-        parse(words).err().unwrap()
+    fn refused(args: &[&str]) -> String {
+        parse(args).err().unwrap()
     }
 
     #[test]
     fn the_command_stands_after_the_dashes() {
-        let asked = parse(&["--mtu", "4200", "--", "ls", "--two"]).unwrap();
-        assert_eq!(asked.command, ["ls", "--two"]);
-        assert!(!asked.two);
-        assert_eq!(asked.guest.mtu_bytes, 4200);
+        let request = parse(&["--mtu", "4200", "--", "ls", "--two"]).unwrap();
+        assert_eq!(request.command, ["ls", "--two"]);
+        assert!(!request.two);
+        assert_eq!(request.guest.mtu_bytes, 4200);
         assert!(refused(&["--mtu", "4200"]).contains("no command was given"));
         assert_eq!(refused(&["--"]), "there is no command after --");
     }
@@ -259,26 +259,26 @@ mod tests {
     fn two_guests_have_one_command_or_two() {
         assert!(parse(&["--two", "--", "true", "true"]).unwrap().two);
         assert!(parse(&["--two", "--", "true"]).unwrap().two);
-        assert!(refused(&["--two", "--"]).contains("0 words were given"));
-        assert!(refused(&["--two", "--", "a", "b", "c"]).contains("3 words were given"));
+        assert!(refused(&["--two", "--"]).contains("0 arguments were given"));
+        assert!(refused(&["--two", "--", "a", "b", "c"]).contains("3 arguments were given"));
     }
 
     #[test]
     fn the_benchmark_needs_no_command() {
         assert!(parse(&["--kernel", "6.1", "--bench"]).unwrap().bench);
-        let asked = parse(&["--bench", "--", "3", "0"]).unwrap();
-        assert_eq!(asked.command, ["3", "0"]);
-        let asked = parse(&["--two", "--bench", "--", "1", "1"]).unwrap();
-        assert!(asked.two && asked.bench);
+        let request = parse(&["--bench", "--", "3", "0"]).unwrap();
+        assert_eq!(request.command, ["3", "0"]);
+        let request = parse(&["--two", "--bench", "--", "1", "1"]).unwrap();
+        assert!(request.two && request.bench);
     }
 
     #[test]
     fn a_soak_has_minutes_and_perhaps_a_seed() {
-        let asked = parse(&["--soak", "10"]).unwrap();
-        assert_eq!(asked.soak, Some(Duration::from_secs(600)));
-        assert_eq!(asked.seed(), Ok(None));
-        let asked = parse(&["--soak", "1", "--", "17"]).unwrap();
-        assert_eq!(asked.seed(), Ok(Some(17)));
+        let request = parse(&["--soak", "10"]).unwrap();
+        assert_eq!(request.soak, Some(Duration::from_secs(600)));
+        assert_eq!(request.seed(), Ok(None));
+        let request = parse(&["--soak", "1", "--", "17"]).unwrap();
+        assert_eq!(request.seed(), Ok(Some(17)));
         assert!(refused(&["--soak", "1", "--", "ls"]).contains("`ls` was given"));
         assert!(refused(&["--soak", "0"]).contains("from 1 to 1000, not `0`"));
         assert!(refused(&["--soak", "1", "--bench"]).contains("one of them"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_tell_apart_who_ended_it() {
+    fn codes_distinguish_how_the_command_ended() {
         let outcome = |end| GuestOutcome {
             end,
             stdout: String::new(),

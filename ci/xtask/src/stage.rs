@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words after `cargo xtask`: one table, from which help and look-up come.
+//! The commands of `cargo xtask`: a table, from which help texts are made and in which names are looked up.
 
-/// One word after `cargo xtask`.
+/// A command of `cargo xtask`.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     /// What follows the name on the command line.
@@ -12,7 +12,7 @@ pub(crate) struct Stage {
     pub(crate) details: &'static str,
 }
 
-/// Every stage, in the order a newcomer meets them.
+/// Every command, in the order in which a newcomer needs them.
 pub(crate) const STAGES: &[Stage] = &[
     Stage {
         name: "demo",
@@ -43,7 +43,7 @@ Stages, in order of cost:
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
-  deaths-over-hosts  a thousand things that befall jobs over four hosts
+  deaths-over-hosts  a thousand faults of jobs over four hosts
   soak     random traffic: an hour on a simulated network, ten minutes over Soft-RoCE with loss and reordering; jobs of 10,000 hosts
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
@@ -53,7 +53,7 @@ Options:
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
   --late SEED    for the stage `ranks` alone: the ranks of every program sleep around their MPI calls,
                  each differently, as on a busy machine; another seed is another order of events
-  --hosts N      for the stages `ranks` and `suites`: deal the ranks of every job to so many hosts made of namespaces
+  --hosts N      for the stages `ranks` and `suites`: distribute the ranks of every job over N hosts made of namespaces
   --kernel 6.12  for the stage `softroce`: the newer kernel (100 MiB more to fetch), not 6.1
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
                  for the stage `hosts` alone: only these checks, by their functions in ci/hosts;
@@ -73,8 +73,8 @@ DIR/bin, DIR/lib, DIR/include. The installed tree can be moved as a whole.",
         usage: "[STAGE...]",
         summary: "install the system packages that are missing (for all stages, or the ones named)",
         details: "\
-Uses apt-get where the user is root or sudo asks no password; elsewhere it prints the one line to
-type. Does nothing, at once, where everything is there. `demo` and `test` call it themselves.",
+Uses apt-get if the user is root or sudo needs no password; otherwise it prints the command to
+type. Does nothing if everything is installed. `demo` and `test` call it themselves.",
     },
     Stage {
         name: "codegen",
@@ -82,15 +82,15 @@ type. Does nothing, at once, where everything is there. `demo` and `test` call i
         summary: "generate entry points, header, version script and coverage from mpi.api",
         details: "\
 Writes the files under runtime/abi/gen. With --check it writes nothing and fails when one of them
-differs from what the table says.",
+differs from the table.",
     },
     Stage {
         name: "tidy",
         usage: "",
         summary: "check the house rules that no other tool checks",
         details: "\
-Licence lines, rooms of unsafe code, lengths of files and functions, nesting, order of the layers,
-pairs of memory orders, homes of atomics, heads of crates, leftovers. `cargo xtask test tidy` adds
+Licence lines, files that may hold unsafe code or import atomics, lengths of files and functions, nesting,
+order of the layers, pairs of memory orders, heads of crates, leftovers. `cargo xtask test tidy` adds
 rustfmt, clippy, `codegen --check` and rustdoc.",
     },
     Stage {
@@ -100,28 +100,28 @@ rustfmt, clippy, `codegen --check` and rustdoc.",
         details: "\
 Boots Debian's kernel in QEMU, emulated in software, with this machine's files as its root: the
 same paths, the same folder, HOME and PATH. Needs apt on x86-64, for the archive of Debian 12: what
-is missing (about 90 MiB) is fetched into target/vm, nothing is installed, nobody needs to be root.
-The command's output is shown as it comes, its input is empty, its exit code is returned. 124: the
+is missing (about 90 MiB) is fetched into target/vm, nothing is installed, root is not needed.
+The command's output is shown as it arrives, its input is empty, its exit code is returned. 124: the
 time was over; 125: there was no machine, or it died. `sh -c '...'` makes one command of several.
 
-The command finds two rxe devices at the ends of a veth pair, so that packets really travel, and
+The command finds two rxe devices at the ends of a veth pair, so that packets cross a network device, and
 these variables:
   RXE_A, RXE_B              the devices (with --two RXE_B is empty: the other guest has its own)
   RXE_A_ADDR, RXE_B_ADDR    their IPv4 addresses (with --two RXE_B_ADDR is the other guest's)
   RXE_A_DEV, RXE_B_DEV      the network devices below them
   RXE_GID                   the index of the IPv4 GID, RoCE v2, the same on both
-  VM_ROLE, VM_SHARE         one, a or b; the folder that --share named, else one that goes with the guest
-Two guests are the hosts a and b: `ssh b` on a, and `ssh a` on b, ask for nothing.
+  VM_ROLE, VM_SHARE         one, a or b; the folder that --share named, else one that is removed with the guest
+Two guests are the hosts a and b: `ssh b` on a, and `ssh a` on b, need no password.
 What it writes goes to memory and is lost, except below the folder that is shared.
 
 Options:
-  --kernel 6.1|6.12   6.1 (default) is steadier in speed, 6.12 what newer kernels do
+  --kernel 6.1|6.12   6.1 (default) varies less in speed, 6.12 behaves as newer kernels do
   --two               two guests on one wire, started when they reach each other. After -- stands
                       a command for guest a, and guest b is there until it has ended; or a second one
                       for guest b. Each is a line of shell in quotes
   --mtu BYTES         Ethernet MTU, default 1500 (RoCE packets of 1024); 4200 gives 4096
   --cards             two network cards (82574L) on one wire, behind an IOMMU, at 0000:00:10.0 and 11.0, for
-                      DPDK; 256 huge pages want --memory 2048
+                      DPDK; 256 huge pages need --memory 2048
   --netem WORDS       tc netem on every device that sends, for example \"loss 1%\"
   --share DIR         a folder that the guest may write to, at the same path
   --cpus N            processors, default 2 (with --two 1 each)
@@ -129,9 +129,9 @@ Options:
   --timeout SECONDS   for the whole run, default 300
   --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn; with --two
                       between the guests, with ranks that are started by ssh. After -- how many pairs for the latency (7), rounds for the bandwidth (3), and bytes of a
-                      message (8); seven rounds want --timeout 900
-  --soak MINUTES      no command: random traffic while packets are lost and overtake each other; every
-                      byte and every order is checked. After -- may stand the seed, else it is a new one
+                      message (8); seven rounds need --timeout 900
+  --soak MINUTES      no command: random traffic while packets are lost and reordered; every
+                      byte and every order is checked. A seed may follow after --, else it is a new one
   --log FILE          add the messages of the guest's kernel to FILE
 
 Examples:
@@ -147,7 +147,7 @@ Examples:
         usage: "[-n N] [--keep DIR] [--] [COMMAND...]",
         summary: "run a command among hosts made of namespaces on this machine, to try launching over several",
         details: "\
-Makes a throw-away world of N hosts (default 4, up to 64) called n1 to nN, runs the command in it, on n0, and returns its
+Makes a temporary world of N hosts (default 4, up to 64) called n1 to nN, runs the command in it, on n0, and returns its
 code. Without a command: a shell. Each host has processes, network, name, /tmp, /dev/shm and /run of its own, and shares
 all other files and the processors. Nothing outside is changed, and nothing is left, however it ends.
 
@@ -159,7 +159,7 @@ Addresses are 10.77.0.3 and fd77::3 for n3 (254 for n0). n3 and n3.lab have both
 
 The command finds these in PATH:
   at HOST COMMAND...    a command in a host, without network; the code is the command's
-  lab WORD HOST...      cut, mend, drop, kill, power-off, freeze, thaw, left: `lab help` says what they do
+  lab COMMAND HOST...    cut, mend, drop, kill, power-off, freeze, thaw, left: see `lab help`
 and these variables:
   LAB_HOSTS             the names, with blanks
   LAB_RSH               how to get to a host: rmpiexec --launcher \"$LAB_RSH\"
@@ -167,7 +167,7 @@ and these variables:
 Options:
   -n N          how many hosts
   --keep DIR    a folder below /tmp or /dev/shm that all hosts shall see. The repository, the build folder and the folder
-                that the command starts in are kept without asking
+                that the command starts in are kept without this option
 
 Examples:
   cargo xtask hosts -n 2 -- sh -c '$LAB_RSH n2 hostname; lab cut n2; at n1 ping -c 1 n2'
@@ -185,8 +185,8 @@ Without a name: latency and bandwidth. `cargo xtask bench -- --help` shows rmpi-
         usage: "[--peer NAME=PREFIX...] [OPTION...]",
         summary: "measure this MPI against others, in turn, in one run",
         details: "\
-Installs into target/rmpi first, then becomes rmpi-compare. `--against PREFIX` holds this build
-against another one of rmpi, `--plot FILE.svg` draws. `cargo xtask compare -- --help` shows every
+Installs into target/rmpi first, then runs rmpi-compare. `--against PREFIX` compares this build
+with another one of rmpi, `--plot FILE.svg` draws. `cargo xtask compare -- --help` shows every
 option; `cargo xtask peers` fetches other MPIs to compare with.",
     },
     Stage {
@@ -208,7 +208,8 @@ pub(crate) fn find(name: &str) -> Result<&'static Stage, String> {
     Err(unknown("stage", name, names, "cargo xtask --help"))
 }
 
-/// `unknown stage `tets`: did you mean `test`?`, and where to read on.
+/// The message for an unknown name: `unknown stage `tets`: did you mean `test`?`. If no name is near, it lists all and
+/// names the command `help`.
 pub(crate) fn unknown<'a>(
     kind: &str,
     given: &str,
@@ -233,7 +234,7 @@ pub(crate) fn overview() -> String {
     for stage in STAGES {
         text += &format!("  {:<9}{}\n", stage.name, stage.summary);
     }
-    text += "\n`cargo xtask STAGE --help` says more about one of them.\n\
+    text += "\n`cargo xtask STAGE --help` describes one of them.\n\
              In a fresh clone: `cargo xtask demo`, then `cargo xtask test`.";
     text
 }
@@ -251,7 +252,7 @@ impl Stage {
     }
 }
 
-/// The known word that `given` most likely meant, if any is near.
+/// The known name nearest to `given`; `None` if no name is near.
 fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|name| (distance(given, name), name))
@@ -260,7 +261,7 @@ fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a 
         .map(|(_, name)| name)
 }
 
-/// How many letters must be changed, added, dropped or swapped with their neighbour.
+/// The edit distance: how many characters must be changed, added, removed or swapped with their neighbour.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
@@ -282,9 +283,9 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().to_string() + letters.as_str()
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().to_string() + chars.as_str()
     })
 }
 

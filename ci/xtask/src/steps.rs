@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress in words: one line a step, with its time.
+//! Shows progress: a line per step, with its time.
 
 use crate::process::seconds;
 use std::io::Write;
@@ -56,14 +56,14 @@ impl Steps {
     fn head(&mut self, what: &str) {
         self.count += 1;
         print!("[{}/{}] {what} ... ", self.count, self.total);
-        // A terminal that is gone is no reason to stop.
+        // A closed terminal is no reason to stop.
         let _ = std::io::stdout().flush();
     }
 }
 
 fn ended(good: bool, start: Instant) -> String {
-    let word = if good { "done" } else { "FAILED" };
-    format!("{word} ({})", seconds(start.elapsed()))
+    let result = if good { "done" } else { "FAILED" };
+    format!("{result} ({})", seconds(start.elapsed()))
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_hands_its_result_on() {
+    fn a_step_returns_its_result() {
         let mut steps = Steps::new(2);
         assert_eq!(steps.silent("add", || Ok(1 + 1)), Ok(2));
         let failed: Result<(), String> = steps.shown("fail", || Err("why".into()));

@@ -40,7 +40,7 @@ struct TestStage {
     run: fn(&mut Tally, &mut Context) -> Result<(), String>,
 }
 
-/// Those that take too long for every change: they run when they are named.
+/// Stages that take too long to run for every change: they run only if they are named.
 const LONG_STAGES: &[TestStage] = &[
     TestStage {
         name: "deaths",
@@ -59,7 +59,7 @@ const LONG_STAGES: &[TestStage] = &[
     },
 ];
 
-/// In order of cost. The budgets are those of CONTRIBUTING.md, on two cores.
+/// The stages in order of cost. The budgets are those of CONTRIBUTING.md, on two cores.
 const STAGES: &[TestStage] = &[
     TestStage {
         name: "tidy",
@@ -127,14 +127,14 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-/// What the stages share.
+/// Options and state that the stages share.
 #[derive(Default)]
 pub(crate) struct Context {
     /// Another MPI to run the programs of `ranks` on.
     pub(crate) peer: Option<PathBuf>,
-    /// The seed of ranks that are late, for all programs of `ranks`.
+    /// The seed with which the ranks of all programs of `ranks` sleep (`--late`).
     pub(crate) late: Option<u64>,
-    /// So many hosts have the ranks of each job of `ranks` and `suites`; `None`: there is only this one.
+    /// The number of hosts for the ranks of each job of `ranks` and `suites`; `None`: only this one.
     pub(crate) hosts: Option<u32>,
     /// The kernel of the virtual machine.
     pub(crate) kernel: Option<KernelSeries>,
@@ -160,20 +160,20 @@ impl Context {
         result.map_err(|why| format!("the product could not be installed: {why}"))
     }
 
-    /// Whether a name was asked for.
-    pub(crate) fn wants(&self, name: &str) -> bool {
+    /// Whether a name is selected by the filters.
+    pub(crate) fn selects(&self, name: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|part| name.contains(part.as_str()))
     }
 }
 
 /// `cargo xtask test [STAGE...] [-- FILTER...]`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let (wanted, mut context) = parse(args)?;
-    let names: Vec<&str> = wanted.iter().map(|stage| stage.name).collect();
+    let (stages, mut context) = parse(args)?;
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
     setup::ensure(&names)?;
     foreign::come_first()?;
     let mut rows = Vec::new();
-    for stage in &wanted {
+    for stage in &stages {
         println!("== {} ==", stage.name);
         let mut tally = Tally::default();
         let start = Instant::now();
@@ -185,7 +185,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     summary(&rows)
 }
 
-/// The table, and the line that counts alone at the end.
+/// Prints the table, and as the last line the counts.
 fn summary(rows: &[(&&TestStage, Tally, Duration)]) -> Result<(), String> {
     println!("\nstage     passed  failed  expected to fail       time     budget");
     for (stage, tally, time) in rows {
@@ -229,54 +229,54 @@ fn summary(rows: &[(&&TestStage, Tally, Duration)]) -> Result<(), String> {
 
 fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> {
     let mut context = Context::default();
-    let mut wanted: Vec<&TestStage> = Vec::new();
-    let mut words = args.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--" => context.filters = words.by_ref().cloned().collect(),
+    let mut stages: Vec<&TestStage> = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--" => context.filters = args.by_ref().cloned().collect(),
             "--mpi" => {
-                let given = words
+                let given = args
                     .next()
                     .ok_or("--mpi needs the folder where an MPI is installed")?;
                 context.peer = Some(std::path::absolute(given).unwrap_or_else(|_| given.into()));
             }
             "--late" => {
-                let given = words.next().ok_or("--late needs a seed, a whole number")?;
+                let given = args.next().ok_or("--late needs a seed, a whole number")?;
                 let seed = given.parse();
                 context.late = Some(seed.map_err(|_| {
                     format!("--late `{given}` is no seed, expected a whole number: --late 7")
                 })?);
             }
             "--hosts" => {
-                let given = words.next().ok_or("--hosts needs a number of hosts")?;
+                let given = args.next().ok_or("--hosts needs a number of hosts")?;
                 let hosts = given.parse().ok().filter(|hosts| (2..=64).contains(hosts));
                 context.hosts = Some(
                     hosts.ok_or_else(|| format!("--hosts takes 2 to 64 hosts, not `{given}`"))?,
                 );
             }
             "--kernel" => {
-                let given = words.next().ok_or("--kernel needs 6.1 or 6.12")?;
+                let given = args.next().ok_or("--kernel needs 6.1 or 6.12")?;
                 context.kernel = Some(KernelSeries::named(given)?);
             }
-            name => wanted.push(stage_named(name)?),
+            name => stages.push(stage_named(name)?),
         }
     }
-    fits(&wanted, &context)?;
-    if wanted.is_empty() {
-        wanted = STAGES.iter().collect();
+    fits(&stages, &context)?;
+    if stages.is_empty() {
+        stages = STAGES.iter().collect();
     }
-    Ok((wanted, context))
+    Ok((stages, context))
 }
 
-/// Whether the options go together, and with the stages.
-fn fits(wanted: &[&TestStage], context: &Context) -> Result<(), String> {
+/// An error if the options do not fit together or do not fit the stages.
+fn fits(stages: &[&TestStage], context: &Context) -> Result<(), String> {
     let has_guest = |stage: &&TestStage| ["softroce", "soak"].contains(&stage.name);
-    if context.kernel.is_some() && !wanted.iter().any(has_guest) {
+    if context.kernel.is_some() && !stages.iter().any(has_guest) {
         return Err(
             "--kernel is for the stage softroce: cargo xtask test softroce --kernel 6.12".into(),
         );
     }
-    let only_ranks = wanted.iter().all(|stage| stage.name == "ranks") && !wanted.is_empty();
+    let only_ranks = stages.iter().all(|stage| stage.name == "ranks") && !stages.is_empty();
     if context.peer.is_some() && !only_ranks {
         return Err("--mpi is for the stage ranks alone: cargo xtask test ranks --mpi DIR".into());
     }
@@ -288,17 +288,17 @@ fn fits(wanted: &[&TestStage], context: &Context) -> Result<(), String> {
     }
     let may_be_far = |stage: &&TestStage| ["ranks", "suites"].contains(&stage.name);
     let is_far = context.hosts.is_some();
-    if is_far && (wanted.is_empty() || !wanted.iter().all(may_be_far) || context.peer.is_some()) {
+    if is_far && (stages.is_empty() || !stages.iter().all(may_be_far) || context.peer.is_some()) {
         let usage = "cargo xtask test ranks --hosts 2";
         return Err(format!(
             "--hosts is for the stages ranks and suites and for this MPI: {usage}"
         ));
     }
-    let is_filtered = matches!(wanted, [one] if FILTERED.contains(&one.name));
+    let is_filtered = matches!(stages, [one] if FILTERED.contains(&one.name));
     if !context.filters.is_empty() && !is_filtered {
-        let stages = FILTERED.join(", ");
+        let names = FILTERED.join(", ");
         return Err(format!(
-            "names after -- are for one of the stages {stages} alone: cargo xtask test ranks -- NAME"
+            "names after -- are for one of the stages {names} alone: cargo xtask test ranks -- NAME"
         ));
     }
     Ok(())
@@ -318,46 +318,51 @@ fn stage_named(name: &str) -> Result<&'static TestStage, String> {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
+    fn split(line: &str) -> Vec<String> {
         line.split_whitespace().map(String::from).collect()
     }
 
     #[test]
     fn no_name_means_every_stage_and_names_pick() {
         assert_eq!(parse(&[]).unwrap().0.len(), STAGES.len());
-        assert_eq!(parse(&words("deaths")).unwrap().0[0].name, "deaths");
-        let (wanted, _) = parse(&words("tidy abi")).unwrap();
+        assert_eq!(parse(&split("deaths")).unwrap().0[0].name, "deaths");
+        let (stages, _) = parse(&split("tidy abi")).unwrap();
         assert_eq!(
-            wanted.iter().map(|stage| stage.name).collect::<Vec<_>>(),
+            stages.iter().map(|stage| stage.name).collect::<Vec<_>>(),
             ["tidy", "abi"]
         );
     }
 
     #[test]
-    fn an_unknown_stage_gets_the_nearest() {
-        let error = parse(&words("rank")).map(|_| ()).unwrap_err();
+    fn an_unknown_stage_suggests_the_nearest() {
+        let error = parse(&split("rank")).map(|_| ()).unwrap_err();
         assert_eq!(error, "unknown test stage `rank`: did you mean `ranks`?");
     }
 
     #[test]
-    fn filters_and_peers_belong_to_single_stages() {
-        assert!(parse(&words("--mpi /opt/mpi")).is_err());
-        assert!(parse(&words("tidy -- send")).is_err());
-        assert!(parse(&words("suites ranks -- send")).is_err());
-        assert!(parse(&words("suites -- mpi4py")).unwrap().1.wants("mpi4py"));
-        assert!(parse(&words("hosts -- hello")).unwrap().1.wants("hello"));
-        assert!(parse(&words("ranks --kernel 6.12")).is_err());
-        assert!(parse(&words("softroce --kernel 4.9")).is_err());
-        let (_, context) = parse(&words("softroce --kernel 6.12")).unwrap();
+    fn filters_and_peers_are_for_single_stages() {
+        assert!(parse(&split("--mpi /opt/mpi")).is_err());
+        assert!(parse(&split("tidy -- send")).is_err());
+        assert!(parse(&split("suites ranks -- send")).is_err());
+        assert!(
+            parse(&split("suites -- mpi4py"))
+                .unwrap()
+                .1
+                .selects("mpi4py")
+        );
+        assert!(parse(&split("hosts -- hello")).unwrap().1.selects("hello"));
+        assert!(parse(&split("ranks --kernel 6.12")).is_err());
+        assert!(parse(&split("softroce --kernel 4.9")).is_err());
+        let (_, context) = parse(&split("softroce --kernel 6.12")).unwrap();
         assert!(context.kernel.is_some());
-        assert!(parse(&words("--late 7")).is_err());
-        assert!(parse(&words("ranks --late soon")).is_err());
-        assert!(parse(&words("ranks --late 7 --mpi /opt/mpi")).is_err());
-        let (_, context) = parse(&words("ranks --late 7")).unwrap();
+        assert!(parse(&split("--late 7")).is_err());
+        assert!(parse(&split("ranks --late soon")).is_err());
+        assert!(parse(&split("ranks --late 7 --mpi /opt/mpi")).is_err());
+        let (_, context) = parse(&split("ranks --late 7")).unwrap();
         assert_eq!(context.late, Some(7));
-        let (_, context) = parse(&words("ranks --mpi /opt/mpi -- send")).unwrap();
+        let (_, context) = parse(&split("ranks --mpi /opt/mpi -- send")).unwrap();
         assert_eq!(context.peer, Some(PathBuf::from("/opt/mpi")));
-        assert!(context.wants("send_modes") && !context.wants("probe"));
+        assert!(context.selects("send_modes") && !context.selects("probe"));
     }
 
     #[test]

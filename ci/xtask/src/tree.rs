@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things are: the repository, the build folder, the installed tree.
+//! Paths of the repository, the build folder and the installed tree, and the commands that run there.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,12 +22,12 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// Where `demo`, `test`, `bench` and `compare` install.
+/// The folder into which `demo`, `test`, `bench` and `compare` install.
 pub(crate) fn prefix() -> PathBuf {
     target().join("rmpi")
 }
 
-/// The full path of a program, as `PATH` has it.
+/// The full path of a program that is in `PATH`.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -40,8 +40,8 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// A command in the root of the repository, without what `cargo run` added to the environment
-/// for this program alone: a rank must not find libraries through it.
+/// A command that runs in the root of the repository, without the variables that `cargo run` sets for this program: a
+/// rank must not find libraries by them.
 pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -67,9 +67,9 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Every command that is made from here on finds what is in this folder first.
+/// Puts this folder first into the `PATH` of every command that is made from now on.
 pub(crate) fn put_first_in_path(folder: &Path) {
-    // Once is enough: there is one such folder.
+    // Only the first call has an effect: there is one such folder.
     let _ = FIRST_IN_PATH.set(folder.to_path_buf());
 }
 
@@ -84,12 +84,12 @@ fn before_others(folder: &Path) -> OsString {
 
 static FIRST_IN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
-/// `cargo`, the one that runs us.
+/// The `cargo` that runs this program.
 pub(crate) fn cargo() -> Command {
     command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Folders that `cargo run` puts into `LD_LIBRARY_PATH`: build output and the toolchain.
+/// Whether `cargo run` puts this folder into `LD_LIBRARY_PATH`: build output or the toolchain.
 fn is_cargos(dir: &Path) -> bool {
     let sysroot = env::var_os("RUSTUP_HOME").map(PathBuf::from);
     let toolchains = dir
@@ -102,12 +102,12 @@ fn is_cargos(dir: &Path) -> bool {
         || dir.to_string_lossy().contains("rustlib")
 }
 
-/// Creates a folder and its parents, with the path in the message where that fails.
+/// Creates a folder and its parents; an error names the path.
 pub(crate) fn make_folder(dir: &Path) -> Result<(), String> {
     fs::create_dir_all(dir).map_err(|why| format!("cannot create {}: {why}", dir.display()))
 }
 
-/// Reads a text file, with the path in the message where that fails.
+/// Reads a text file; an error names the path.
 pub(crate) fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|why| format!("cannot read {}: {why}", file.display()))
 }

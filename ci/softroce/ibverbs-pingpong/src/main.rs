@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ibverbs-pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]`: what a message costs between two devices for a
-//! program that uses the crate `ibverbs` and nothing above it.
+//! `ibverbs-pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]`: the latency of a message between two devices
+//! for a program that uses only the crate `ibverbs`.
 //!
-//! The same measurement as `../pingpong.c`, which is the stricter one: this crate posts sends neither inline nor
-//! unsignalled and has no shared receive queues, so each message costs a read of the payload by the device and a
-//! completion more. Two processes, each on one of the devices with a reliable queue pair; the second one is this program
-//! again with `--echo`, here or on HOST by ssh. Prints minimum, median and 99th percentile of batches of half a
-//! millisecond, in microseconds for one direction.
+//! It measures as `../pingpong.c` does, whose latency is lower: this crate posts sends neither inline nor unsignalled
+//! and has no shared receive queues, so for each message the device must read the payload, and there is one completion
+//! more. There are two processes, each on one of the devices with a reliable queue pair; the second process is this
+//! program with `--echo`, on this machine or started on HOST by ssh. Prints minimum, median and 99th percentile of
+//! batches of half a millisecond, in microseconds for one direction.
 //!
-//! **Knows** the crate `ibverbs` alone. **Never** uses a line of rmpi: rmpi is measured against it.
+//! **Knows** only the crate `ibverbs`. **Never** uses a line of rmpi: rmpi is measured against it.
 //!
 //! # Safety
 //! Posted receives and sends name ranges of a region that lives as long as their queue pair. A range is read or written
@@ -21,17 +21,17 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Receives that are posted at any time.
+/// The number of posted receives.
 const RECEIVES: usize = 64;
 const MAX_BYTES: usize = 256;
 const BATCH: Duration = Duration::from_micros(500);
-/// First byte of a message: send it back; send it back and end.
+/// The first byte of a message. PING: send it back; the next value: send it back and end.
 const PING: u8 = 0;
 const LAST: u8 = 1;
-/// Work request ids of receives are their slots; that of sends is this.
+/// The work request id of sends; those of receives are their slots.
 const SEND: u64 = u64::MAX;
 
-/// One side: a connected queue pair with its memory. Slots 0 to `RECEIVES` - 1 are received into, the last is sent from.
+/// One side: a connected queue pair with its memory. Slots 0 to `RECEIVES` - 1 are for receives, the last is for sends.
 struct Side<'a> {
     pair: QueuePair<'a>,
     queue: &'a CompletionQueue<'a>,
@@ -61,7 +61,8 @@ impl Side<'_> {
         }
         let start = RECEIVES * MAX_BYTES;
         self.memory[start] = kind;
-        // SAFETY: As above; the slot is written again only after the completion of this send, for which the loop waits.
+        // SAFETY: The region lives as long as the queue pair, in the same structure; the slot is written again only
+        // after the completion of this send, for which the loop waits.
         unsafe {
             self.pair
                 .post_send(&mut self.memory, start..start + self.bytes, SEND)
@@ -147,7 +148,7 @@ impl Side<'_> {
     }
 }
 
-/// Connects `device` with the other process, whose endpoint comes by `input` as ours goes by `output`, and runs `body`.
+/// Connects `device` with the other process and runs `body`. The endpoints are exchanged by `input` and `output`.
 fn connected<T>(
     device: &str,
     gid_index: u32,
@@ -202,7 +203,7 @@ fn connected<T>(
     body(&mut side)
 }
 
-/// Sends a line and returns the other's.
+/// Sends a line and returns that of the other process.
 fn exchange(input: &mut impl BufRead, output: &mut impl Write, line: &str) -> Result<String> {
     let mut theirs = String::new();
     writeln!(output, "{line}")
@@ -212,8 +213,8 @@ fn exchange(input: &mut impl BufRead, output: &mut impl Write, line: &str) -> Re
     Ok(theirs)
 }
 
-/// Starts this program once more, for the other device.
-fn start_echo(words: &[String], host: Option<&String>) -> Result<Child> {
+/// Starts this program again, for the other device.
+fn start_echo(args: &[String], host: Option<&String>) -> Result<Child> {
     let program = std::env::current_exe().map_err(|why| why.to_string())?;
     let mut command = match host {
         Some(host) => {
@@ -223,14 +224,14 @@ fn start_echo(words: &[String], host: Option<&String>) -> Result<Child> {
         }
         None => Command::new(program),
     };
-    command.arg("--echo").args(words);
+    command.arg("--echo").args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
         .spawn()
         .map_err(|why| format!("the other process: {why}"))
 }
 
-fn run(words: &[String]) -> Result<()> {
+fn run(args: &[String]) -> Result<()> {
     let usage = format!(
         "usage: ibverbs-pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST] (1 to {MAX_BYTES} bytes)"
     );
@@ -238,7 +239,7 @@ fn run(words: &[String]) -> Result<()> {
         let bytes = bytes.parse().ok().filter(|it| (1..=MAX_BYTES).contains(it));
         gid.parse().ok().zip(bytes).ok_or_else(|| usage.clone())
     };
-    match words {
+    match args {
         [flag, device, gid, bytes] if flag == "--echo" => {
             let (gid, bytes) = numbers(gid, bytes)?;
             connected(device, gid, bytes, io::stdin(), io::stdout(), |side| {
@@ -278,8 +279,8 @@ fn run(words: &[String]) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(&words) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{why}");

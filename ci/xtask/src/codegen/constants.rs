@@ -49,7 +49,7 @@ fn integer(constant: &Constant) -> String {
     let (name, value) = (&constant.name, &constant.value);
     match constant.c_type.as_str() {
         "int" | "MPI_T_cb_safety" | "MPI_T_source_order" => {
-            // A capacity is what a `char` array of the caller holds: a size, in Rust.
+            // The size of a `char` array of the caller: `usize` in Rust.
             let size = name.starts_with("MPI_MAX_");
             let rust = if size { "usize" } else { "c_int" };
             format!("/// `{name}`.\npub const {name}: {rust} = {value};\n")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a C parameter to what a body takes: one line of Rust in the entry point for each parameter.
+//! Converts the C parameters of an entry point into the arguments of its body, the Rust function that implements it: at
+//! most one statement per parameter.
 //!
 //! The types named here, and the rules A1 to A4 that the SAFETY comments cite, are those of `runtime/abi/src/args.rs`.
 
@@ -11,7 +12,7 @@ use super::table::{Function, Length, Param, ParamDirection};
 pub(crate) struct Conversion {
     /// A statement before the body is called.
     pub(crate) before: Option<String>,
-    /// The argument that the body gets; none for a length, which its arrays carry.
+    /// The argument that the body receives; `None` for a length, which the arrays contain.
     pub(crate) argument: Option<String>,
 }
 
@@ -23,12 +24,12 @@ impl Conversion {
         }
     }
 
-    /// `let NAME = unsafe { ... };` with its proof.
+    /// `let NAME = unsafe { ... };` under a SAFETY comment with `proof`; with a `?` if `fails`.
     fn proven(param: &Param, rule: &str, proof: &str, call: &str, fails: bool) -> Self {
         let name = ident(&param.name);
-        let question = if fails { "?" } else { "" };
+        let mark = if fails { "?" } else { "" };
         let before = format!(
-            "// SAFETY: {proof} ({rule} of `args`).\nlet {name} = unsafe {{ {call} }}{question};"
+            "// SAFETY: {proof} ({rule} of `args`).\nlet {name} = unsafe {{ {call} }}{mark};"
         );
         Self {
             before: Some(before),
@@ -51,7 +52,7 @@ pub(crate) fn convert(function: &Function, param: &Param, width: Width) -> Conve
     if !param.large_only || kinds::is_length(&param.kind) {
         return converted;
     }
-    // A parameter of MPI_X_c alone: bodies serve both and get an Option.
+    // A parameter that only MPI_X_c has: the body serves MPI_X too and receives an Option.
     match (width, converted) {
         (Width::Int, _) => Conversion::plain("None"),
         (Width::Large, Conversion { before, argument }) => Conversion {
@@ -70,7 +71,7 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
             (true, Width::Large) => format!("args::EitherFn::Large({name})"),
         });
     }
-    match (param.kind.as_str(), param.way) {
+    match (param.kind.as_str(), param.direction) {
         ("Buf", _) => Conversion::plain(format!("args::ConstBuf({name})")),
         ("MutBuf", _) => Conversion::plain(format!("args::MutBuf({name})")),
         ("State", ParamDirection::In) => Conversion::plain(format!("args::ExtraState({name})")),
@@ -100,7 +101,7 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
     }
 }
 
-/// `Len`, `CountLen`, `LargeLen`: checked, and then only in the arrays.
+/// `Len`, `CountLen`, `LargeLen`: the entry point checks the length; the body receives only the arrays.
 fn length(param: &Param) -> Conversion {
     let name = ident(&param.name);
     let class = if param.name.ends_with("count") {
@@ -129,7 +130,7 @@ fn one(param: &Param, what: &str, call: &str) -> Conversion {
     Conversion::proven(param, "A1", &proof, call, true)
 }
 
-/// An array whose length only the body knows.
+/// An array whose length only the body can determine.
 fn later(param: &Param, constructor: &str) -> Conversion {
     let name = ident(&param.name);
     let proof = format!(
@@ -160,7 +161,7 @@ fn array(function: &Function, param: &Param, width: Width, path: &str, what: &st
     Conversion::proven(param, "A2", &proof, &call, true)
 }
 
-/// A C object of a size in bytes, given as `void *`.
+/// A C object given as `void *`, with a size in bytes.
 fn bytes(function: &Function, param: &Param, path: &str) -> Conversion {
     let mut converted = array(function, param, Width::Int, path, "bytes");
     let name = ident(&param.name);
@@ -210,7 +211,7 @@ fn text_out(param: &Param) -> Conversion {
 fn status(function: &Function, param: &Param) -> Conversion {
     let name = ident(&param.name);
     let what = "MPI_Status";
-    match (param.way, &param.length) {
+    match (param.direction, &param.length) {
         (ParamDirection::In, _) => one(
             param,
             what,
@@ -243,7 +244,7 @@ fn status(function: &Function, param: &Param) -> Conversion {
     }
 }
 
-/// Everything that is a plain value in C.
+/// A parameter of a scalar kind: a value, a pointer to one, or an array.
 fn scalar(function: &Function, param: &Param, width: Width) -> Conversion {
     let name = ident(&param.name);
     let two = kinds::has_two_widths(&param.kind);
@@ -254,7 +255,7 @@ fn scalar(function: &Function, param: &Param, width: Width) -> Conversion {
         _ => "int",
     };
     let label = &param.name;
-    match (&param.length, param.way, two) {
+    match (&param.length, param.direction, two) {
         (Length::One, ParamDirection::In, true) => Conversion::plain(format!("args::wide({name})")),
         (Length::One, ParamDirection::In, false) => Conversion::plain(name),
         (Length::One, ParamDirection::Out, true) => one(

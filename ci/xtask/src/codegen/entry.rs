@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entry points: `gen/entry.rs` and one `gen/entry_CHAPTER.rs` a chapter.
+//! The entry points: `gen/entry.rs`, and a `gen/entry_CHAPTER.rs` per chapter.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -53,7 +53,7 @@ pub(crate) fn chapter(chapter: &Chapter, numbers: &Numbers) -> Result<String, St
     format_rust(&text)
 }
 
-/// The C names that a row gives.
+/// The forms that a row gives: `MPI_X`, and `MPI_X_c` if there is one.
 pub(crate) fn widths(function: &Function) -> Vec<Width> {
     if function.has_twin() {
         vec![Width::Int, Width::Large]
@@ -69,13 +69,13 @@ pub(crate) fn c_name(function: &Function, width: Width) -> String {
 }
 
 fn imports(chapter: &Chapter, items: &str) -> String {
-    let uses = |word: &str| {
+    let uses = |name: &str| {
         items
             .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .any(|found| found == word)
+            .any(|found| found == name)
     };
-    let group = |path: &str, words: &[&str]| {
-        let used: Vec<&str> = words.iter().copied().filter(|word| uses(word)).collect();
+    let group = |path: &str, names: &[&str]| {
+        let used: Vec<&str> = names.iter().copied().filter(|name| uses(name)).collect();
         if used.is_empty() {
             String::new()
         } else {
@@ -118,7 +118,7 @@ fn imports(chapter: &Chapter, items: &str) -> String {
     text += &group("crate::error", &["ErrorClass"]);
     let handles: BTreeSet<&str> = items
         .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .filter(|word| HANDLES.contains(word))
+        .filter(|name| HANDLES.contains(name))
         .collect();
     text += &group("crate::handle", &handles.into_iter().collect::<Vec<_>>());
     text += &group("crate::status", &["MPI_Status"]);
@@ -179,7 +179,7 @@ fn entry(chapter: &Chapter, function: &Function, width: Width, number: usize) ->
     let used = |param: &str| {
         inside
             .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .any(|word| word == param)
+            .any(|name| name == param)
     };
     let typed: Vec<(String, String)> = params(function, width)
         .map(|p| (ident(&p.name), kinds::rust_type(p, width)))
@@ -220,12 +220,13 @@ fn entry(chapter: &Chapter, function: &Function, width: Width, number: usize) ->
     )
 }
 
-/// What a function's own parts are called by: `isend` of `MPI_Isend`.
+/// The short name from which the names of a function's parts are made: `isend` of `MPI_Isend`.
 pub(crate) fn short(name: &str) -> String {
     name.trim_start_matches("MPI_").to_lowercase()
 }
 
-/// What the ordinary way of a function with a short one begins with: the change of the lane.
+/// The first statement of the ordinary path of a function that has a fast path: it changes the lane to that of the
+/// communicator. Empty for a function without one.
 fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
     if !types.iter().any(|param| param == "comm: MPI_Comm") {
         return String::new();
@@ -238,7 +239,7 @@ fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
     )
 }
 
-/// The macros that make the entry points of a function around its body.
+/// The macros that generate the entry points of a function around its body.
 const MACROS: &str = r#"
 /// `PMPI_X` and its weak alias, around `$body`, which programs and tools share; and the three functions for tools. The number is that of
 /// `qmpi.order`.
@@ -363,7 +364,7 @@ macro_rules! tool_entry {
 
 "#;
 
-/// A function that returns a value: nothing can fail on the way.
+/// The call of a body that returns a value: there is nothing to check before.
 fn value_call(function: &Function, body: &str, width: Width) -> String {
     let list: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
     format!("{body}({})", list.join(", "))
@@ -422,7 +423,7 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
     format!("enter({name:?}, {on}, |mpi| {{\n{before}{call}\n}})")
 }
 
-/// The short way, asked before anything else; only for `MPI_X`, with the values as C gave them.
+/// The fast path, which is tried before anything else; only `MPI_X` has one. It receives the values unconverted.
 fn express(function: &Function, width: Width) -> Option<&str> {
     function.express.as_deref().filter(|_| width == Width::Int)
 }
@@ -432,7 +433,7 @@ fn on(chapter: &Chapter, function: &Function) -> String {
     let first = |kind: &str| {
         function.params.iter().find(|p| {
             p.kind == kind
-                && p.way == ParamDirection::In
+                && p.direction == ParamDirection::In
                 && p.length == Length::One
                 && !p.large_only
         })
@@ -454,7 +455,7 @@ fn on(chapter: &Chapter, function: &Function) -> String {
     "On::Nothing".to_owned()
 }
 
-/// Generated Rust through rustfmt, so that `cargo fmt --check` has nothing to say about it.
+/// Formats generated Rust with rustfmt, so that `cargo fmt --check` accepts it.
 pub(crate) fn format_rust(text: &str) -> Result<String, String> {
     let mut child = Command::new("rustfmt")
         .args([
@@ -481,8 +482,8 @@ pub(crate) fn format_rust(text: &str) -> Result<String, String> {
         .map_err(|_| "the thread that feeds rustfmt died")?
         .map_err(|e| format!("rustfmt: {e}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("rustfmt refused what codegen wrote: {said}"));
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("rustfmt refused what codegen wrote: {message}"));
     }
     String::from_utf8(output.stdout).map_err(|e| format!("rustfmt: {e}"))
 }
@@ -522,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_ask_which_form_was_called() {
+    fn a_body_may_receive_which_form_was_called() {
         let text = chapter_text("MPI_X  5.1  Count count  datatype::x width\n");
         for call in [
             "datatype::x(mpi, args::CountWidth::Int, args::wide(count))",
@@ -533,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_body_answers_with_its_name() {
+    fn a_row_without_a_body_reports_that_it_is_unsupported() {
         let text = chapter_text("MPI_X  3.2  Buf buf, Comm comm  -\n");
         assert!(
             text.contains("unsupported(\"MPI_X\", On::Comm(comm))"),

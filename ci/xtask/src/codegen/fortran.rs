@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fortran, from the same table: the library's entry points and the sources of `mpif.h` and of the modules `mpi` and `mpi_f08`
-//! (MPI 5.0 chapter 19).
+//! Generates Fortran's part from the table of the MPI API: the library's entry points, `mpif.h`, and the sources of the
+//! modules `mpi` and `mpi_f08` (MPI 5.0 chapter 19).
 //!
-//! **Knows** which C functions Fortran has, and their names for the linker. `library` writes the entry points, `modules` the
-//! interfaces that compilers read, `constants` the named constants of all three methods.
+//! **Knows** which C functions Fortran has, and their names for the linker. `library` writes the entry points,
+//! `modules` the interfaces that compilers read, `constants` the named constants of all three methods.
 
 mod constants;
 mod library;
@@ -41,13 +41,13 @@ pub(super) fn files(api: &Api, standard: &Standard) -> Result<Vec<super::Generat
     Ok(files)
 }
 
-/// A C function in Fortran.
+/// A procedure of Fortran: a C function in one of its forms.
 pub(super) struct Procedure<'a> {
     function: &'a Function,
     width: Width,
 }
 
-/// A way by which a program reaches the library.
+/// How a program declares the procedures (the methods of MPI 5.0 section 19.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     /// `include 'mpif.h'` and `use mpi`.
@@ -56,17 +56,18 @@ pub(super) enum Method {
     F08,
 }
 
-/// What Fortran has no name for (MPI 5.0 annex A.3): MPI_T, conversions of handles, and what is about C's side alone.
-fn is_for_c_alone(function: &Function) -> bool {
+/// Functions that Fortran does not have (MPI 5.0 annex A.3): MPI_T, and the conversions of handles to and from
+/// integers.
+fn is_for_c_only(function: &Function) -> bool {
     let name = function.name.as_str();
     function.is_tool() || name.ends_with("_fromint") || name.ends_with("_toint")
 }
 
-/// Every procedure, in the order of the table. A large form whose arguments are those of the small one does not exist:
-/// a generic name could not distinguish them.
+/// Every procedure, in the order of the table. A large form is left out if its arguments have the same types as those
+/// of the small form: a generic name could not distinguish the two.
 fn procedures(api: &Api) -> Vec<Procedure<'_>> {
     let mut all = Vec::new();
-    for function in api.functions().filter(|f| !is_for_c_alone(f)) {
+    for function in api.functions().filter(|f| !is_for_c_only(f)) {
         let small = Procedure {
             function,
             width: Width::Int,
@@ -97,7 +98,7 @@ impl<'a> Procedure<'a> {
     fn params(&self) -> impl Iterator<Item = &'a Param> {
         let width = self.width;
         let params = self.function.params.iter();
-        // Programs in Fortran have no such arguments of their own to hand over.
+        // Programs in Fortran have no argc and argv to pass.
         let has_argc = self.function.params.iter().any(|p| p.name == "argc");
         params.filter(move |p| {
             let of_main = has_argc && matches!(p.name.as_str(), "argc" | "argv");
@@ -105,7 +106,8 @@ impl<'a> Procedure<'a> {
         })
     }
 
-    /// What distinguishes the forms of a generic name: addresses and large counts are integers of one kind.
+    /// The types by which a generic name distinguishes its forms. Addresses and large counts are the same type here:
+    /// integers of one kind.
     fn shape(&self) -> Vec<String> {
         let declared = self
             .params()
@@ -115,7 +117,8 @@ impl<'a> Procedure<'a> {
             .collect()
     }
 
-    /// The methods that have it: counts are large with `mpi_f08` alone; keys from before MPI-2.0 have one form for all.
+    /// The methods that have an entry point for the procedure: large forms exist only with `mpi_f08`; the `MPI_Keyval_`
+    /// procedures, from before MPI-2.0, have one entry point for all methods.
     fn methods(&self) -> &'static [Method] {
         let old = self.function.name.starts_with("MPI_Keyval_");
         match (self.width, old) {
@@ -133,7 +136,7 @@ impl<'a> Procedure<'a> {
         }
     }
 
-    /// The name that programs call. Where a callback has two widths, the form for large counts has a name of its own.
+    /// The name that programs call. If a callback has two widths, the form for large counts has a separate name.
     fn generic(&self) -> String {
         let own = self
             .function
@@ -146,13 +149,14 @@ impl<'a> Procedure<'a> {
         }
     }
 
-    /// The name for the linker: lower case and an underscore, as every compiler on Linux has it.
+    /// The name for the linker: lower case with an underscore at the end, as compilers on Linux have it.
     fn symbol(&self, method: Method) -> String {
         linker_name(&self.specific(method))
     }
 }
 
-/// Names beside `MPI_X` for the same body: with `use mpi`, memory comes as a number or as a `TYPE(C_PTR)`.
+/// Whether `MPI_X_cptr` is another name for the same body: with `use mpi`, such a procedure returns the address of
+/// memory as an integer or as a `TYPE(C_PTR)`.
 fn takes_c_pointer(function: &Function) -> bool {
     function
         .params
@@ -165,8 +169,8 @@ fn linker_name(specific: &str) -> String {
     format!("{}_", specific.to_lowercase())
 }
 
-/// What Fortran has and C has not.
-const FORTRAN_ALONE: [&str; 3] = ["MPI_Status_f2f08", "MPI_Status_f082f", "MPI_F_sync_reg"];
+/// Procedures that have no row in the table.
+const FORTRAN_ONLY: [&str; 3] = ["MPI_Status_f2f08", "MPI_Status_f082f", "MPI_F_sync_reg"];
 
 /// The predefined callbacks (MPI 5.0 section 7.7).
 const PREDEFINED: [&str; 14] = [

@@ -147,7 +147,7 @@ fn callbacks(standard: &Standard) -> String {
     text
 }
 
-/// All constants but the versions and the enums, one block a C type; the integers by what they are for.
+/// All constants except the versions and the enums: a block per C type, then the aliases and the integers.
 fn constants(standard: &Standard) -> String {
     let mut text = String::new();
     let mut blocks: Vec<&str> = Vec::new();
@@ -181,10 +181,10 @@ fn constants_of(
     standard: &Standard,
     title: &str,
     types: &[&str],
-    wanted: impl Fn(&str) -> bool,
+    is_listed: impl Fn(&str) -> bool,
 ) -> String {
     let mut text = format!("\n/* {title} */\n");
-    let of_type = |c: &&Constant| types.contains(&c.c_type.as_str()) && wanted(&c.name);
+    let of_type = |c: &&Constant| types.contains(&c.c_type.as_str()) && is_listed(&c.name);
     for constant in standard.constants.iter().filter(of_type) {
         text += &define(&constant.name, &value(constant));
     }
@@ -215,7 +215,7 @@ fn define(name: &str, value: &str) -> String {
     format!("#define {name:<33} {value}\n")
 }
 
-/// Statuses have no integers: functions convert them.
+/// The conversions of statuses are functions, because a status has no handle.
 const STATUSES: &str = "
 /* Statuses of Fortran (MPI 5.0 section 19.3.5). The pointers are NULL in a program without Fortran. */
 typedef struct {
@@ -242,7 +242,8 @@ int PMPI_Status_f2f08(const MPI_Fint *f_status, MPI_F08_status *f08_status);
 int PMPI_Status_f082f(const MPI_F08_status *f08_status, MPI_Fint *f_status);
 ";
 
-/// `MPI_Comm_c2f` and its like: in the standard ABI a handle's integer is what `toint` says.
+/// `MPI_Comm_c2f` and the like as macros: in the standard ABI, the Fortran handle is the integer that `MPI_Comm_toint`
+/// returns.
 fn conversions(api: &Api) -> String {
     let mut text = String::from(
         "\n/* Handles of Fortran, for programs that convert them (MPI 5.0 section 19.3.4). */\n",
@@ -298,8 +299,8 @@ fn prototype(name: &str, signature: &Signature) -> String {
     format!("{}{space}{name}({list});{note}\n", signature.returns)
 }
 
-/// `const int []` and `ranks` become `const int ranks[]`. Weights become pointers, which are the same type: compilers warn
-/// of `MPI_UNWEIGHTED`, the address of nothing, where an array is declared.
+/// `const int []` and `ranks` become `const int ranks[]`. Weights become pointers, which are the same type: if an array
+/// is declared, compilers warn about `MPI_UNWEIGHTED`, an address at which there is no array.
 pub(crate) fn declare((c_type, name): &CParam) -> String {
     if let Some(base) = c_type.strip_suffix("[]")
         && name.ends_with("weights")
@@ -324,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_declared_as_c_wants_them() {
+    fn parameters_are_declared_in_c_syntax() {
         let declared = |t: &str, n: &str| declare(&(t.to_owned(), n.to_owned()));
         assert_eq!(declared("const void *", "buf"), "const void *buf");
         assert_eq!(declared("const int []", "ranks"), "const int ranks[]");

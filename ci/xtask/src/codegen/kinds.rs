@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each parameter kind is in C and at the C boundary in Rust. `runtime/abi/src/args.rs` says what a kind means.
+//! The C type of each parameter kind, and its Rust type in entry points. `runtime/abi/src/args.rs` explains the kinds.
 
 use super::table::{Length, Param, ParamDirection};
 
@@ -76,7 +76,7 @@ const SCALARS: &[Scalar] = &[
     one("TOrder", "MPI_T_source_order"),
 ];
 
-/// Kinds that are pointers by nature: kind, way, C type, Rust type at the boundary.
+/// Kinds whose C type is always a pointer: kind, direction, C type, Rust type in entry points.
 const POINTERS: &[(&str, ParamDirection, &str, &str)] = &[
     ("Buf", ParamDirection::In, "const void *", "*const c_void"),
     ("MutBuf", ParamDirection::In, "void *", "*mut c_void"),
@@ -128,15 +128,15 @@ pub(crate) fn scalar(kind: &str) -> Option<&'static Scalar> {
     SCALARS.iter().find(|scalar| scalar.kind == kind)
 }
 
-/// The pointer kind of that name and way: its C type and its Rust type.
+/// The pointer kind of that name and direction: its C type and its Rust type.
 fn pointer(param: &Param) -> Option<(&'static str, &'static str)> {
     let found = POINTERS
         .iter()
-        .find(|(kind, way, ..)| *kind == param.kind && *way == param.way);
+        .find(|(kind, direction, ..)| *kind == param.kind && *direction == param.direction);
     found.map(|(_, _, c, rust)| (*c, *rust))
 }
 
-/// The callback type of a kind `Fn(TYPE)` or `VarFn(TYPE)`, and whether `TYPE_c` stands in for it in `MPI_X_c`.
+/// The callback type of a kind `Fn(TYPE)` or `VarFn(TYPE)`, and whether `MPI_X_c` takes `TYPE_c` instead.
 pub(crate) fn callback(kind: &str) -> Option<(&str, bool)> {
     let inner = |prefix: &str| {
         kind.strip_prefix(prefix)
@@ -152,12 +152,12 @@ pub(crate) fn has_two_widths(kind: &str) -> bool {
     callback(kind).is_some_and(|(_, two)| two) || scalar(kind).is_some_and(|s| s.int != s.large)
 }
 
-/// Whether the parameter is only the length of arrays, so that bodies do not get it.
+/// Whether the parameter is only the length of arrays. Bodies do not receive it.
 pub(crate) fn is_length(kind: &str) -> bool {
     matches!(kind, "Len" | "CountLen" | "LargeLen")
 }
 
-/// Refuses an unknown kind.
+/// An error if there is no such kind in this direction.
 pub(crate) fn check(param: &Param) -> Result<(), String> {
     if scalar(&param.kind).is_some() || callback(&param.kind).is_some() || pointer(param).is_some()
     {
@@ -165,7 +165,7 @@ pub(crate) fn check(param: &Param) -> Result<(), String> {
     }
     Err(format!(
         "`{}` ({:?}) is no kind of parameter",
-        param.kind, param.way
+        param.kind, param.direction
     ))
 }
 
@@ -188,7 +188,8 @@ pub(crate) fn c_type(param: &Param, width: Width) -> String {
         } else {
             ""
         };
-        // The standard hands the event callbacks of MPI_T over as functions, all others as pointers.
+        // The standard declares parameters for MPI_T's event callbacks as functions, all others as pointers to
+        // functions.
         let star = if name.starts_with("MPI_T_") { "" } else { " *" };
         return format!("{name}{suffix}{star}");
     }
@@ -197,7 +198,7 @@ pub(crate) fn c_type(param: &Param, width: Width) -> String {
     }
     let base = scalar_c(&param.kind, width).expect("`check` refused other kinds");
     let array = param.length != Length::One;
-    match (param.kind.as_str(), param.way, array) {
+    match (param.kind.as_str(), param.direction, array) {
         ("Status", ParamDirection::In, _) => "const MPI_Status *".to_owned(),
         ("Status", ..) => "MPI_Status *".to_owned(),
         (_, ParamDirection::In, false) => base.to_owned(),
@@ -222,7 +223,7 @@ pub(crate) fn rust_type(param: &Param, width: Width) -> String {
     }
     let base = rust_scalar(scalar_c(&param.kind, width).expect("`check` refused other kinds"));
     let many = param.length != Length::One || param.kind == "Status";
-    match (param.way, many) {
+    match (param.direction, many) {
         (ParamDirection::In, false) => base.to_owned(),
         (ParamDirection::In, true) => format!("*const {base}"),
         _ => format!("*mut {base}"),
@@ -242,11 +243,11 @@ pub(crate) fn rust_scalar(c: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn param(kind: &str, way: ParamDirection, length: Length) -> Param {
+    fn param(kind: &str, direction: ParamDirection, length: Length) -> Param {
         Param {
             name: "x".into(),
             kind: kind.into(),
-            way,
+            direction,
             length,
             large_only: false,
             optional: false,

@@ -6,7 +6,8 @@ use super::header::declare;
 use super::standard::signature;
 use super::table::{Api, Chapter, Function};
 
-/// `gen/libmpi_abi.map`. Without a version name: with one, programs linked here would complain on other MPIs' libraries.
+/// `gen/libmpi_abi.map`. Its symbols have no version: otherwise the dynamic linker would warn when programs that were
+/// linked here run on another MPI's library.
 pub(crate) fn version_script(api: &Api) -> String {
     let mut text = String::from(
         "/* SPDX-License-Identifier: MIT OR Apache-2.0 */\n\
@@ -25,8 +26,9 @@ pub(crate) fn version_script(api: &Api) -> String {
     text + "local:\n    *;\n};\n"
 }
 
-/// `gen/calls.h`: the functions that `rmpiexec --stats-calls` times, for a macro `CALL(NAME, PARAMETERS, ARGUMENTS)`. Left out is what
-/// comes before a rank's statistics begin, what tools call, and what takes less time than the clock.
+/// `gen/calls.h`: the functions that `rmpiexec --stats-calls` times, for a macro `CALL(NAME, PARAMETERS, ARGUMENTS)`.
+/// It leaves out functions that are called before a rank's statistics begin, functions for tools, and functions that
+/// take less time than reading the clock.
 pub(crate) fn calls(api: &Api) -> String {
     let mut text = String::from(
         "/* SPDX-License-Identifier: MIT OR Apache-2.0 */\n\
@@ -54,12 +56,12 @@ pub(crate) fn calls(api: &Api) -> String {
 fn is_untimed(name: &str) -> bool {
     const BEGINNINGS: [&str; 4] = ["MPI_T_", "MPI_Abi_", "MPI_Init", "MPI_Session_init"];
     const ENDS: [&str; 4] = ["_c2f", "_f2c", "_toint", "_Pcontrol"];
-    const BOTH_WAYS: [&str; 4] = ["_c2f08", "_f082c", "_f2f08", "_f082f"];
-    BEGINNINGS.iter().any(|words| name.starts_with(words))
+    const FORTRAN_STATUSES: [&str; 4] = ["_c2f08", "_f082c", "_f2f08", "_f082f"];
+    BEGINNINGS.iter().any(|start| name.starts_with(start))
         || ENDS
             .iter()
-            .chain(&BOTH_WAYS)
-            .any(|words| name.ends_with(words))
+            .chain(&FORTRAN_STATUSES)
+            .any(|end| name.ends_with(end))
 }
 
 /// `gen/coverage.md`: which functions have a body.

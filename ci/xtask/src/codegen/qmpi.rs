@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stacked tools: the numbers of MPI's functions, `gen/qmpi.h` with their types, and `gen/qmpi_table.rs`.
 //!
-//! Numbers are part of the interface between tools and the library. `qmpi.order` gives them, one name a line; a new
-//! function goes to its end.
+//! Numbers are part of the interface between tools and the library. `qmpi.order` defines them, one name per line; a new
+//! function is appended.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads `qmpi.order`, which has to name the functions of the table and no others.
+    /// Reads `qmpi.order`; an error unless it names exactly the functions of the table, each once.
     pub(crate) fn parse(text: &str, api: &Api) -> Result<Self, String> {
         let names = text
             .lines()
@@ -47,7 +47,7 @@ impl Numbers {
         }
     }
 
-    /// The functions of the table in its own order.
+    /// Numbers the functions in the order of the table.
     pub(crate) fn of_all(api: &Api) -> Self {
         let names = api.functions().flat_map(|function| {
             widths(function)
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_order_which_names_all() {
+    fn numbers_follow_the_order_file_which_names_all_functions() {
         let numbers = Numbers::parse("# a remark\nMPI_Y\nMPI_X\nMPI_X_c\n", &api()).unwrap();
         assert_eq!(numbers.of("MPI_X_c"), Ok(2));
-        let told = |text: &str| Numbers::parse(text, &api()).err().unwrap();
-        assert!(told("MPI_X\nMPI_Y\n").starts_with("MPI_X_c has no number"));
-        assert!(told("MPI_X\nMPI_Y\nMPI_X_c\nMPI_Z\n").contains("MPI_Z"));
-        assert!(told("MPI_X\nMPI_Y\nMPI_X_c\nMPI_X\n").contains("twice"));
+        let error = |text: &str| Numbers::parse(text, &api()).err().unwrap();
+        assert!(error("MPI_X\nMPI_Y\n").starts_with("MPI_X_c has no number"));
+        assert!(error("MPI_X\nMPI_Y\nMPI_X_c\nMPI_Z\n").contains("MPI_Z"));
+        assert!(error("MPI_X\nMPI_Y\nMPI_X_c\nMPI_X\n").contains("twice"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The standard's own data (`runtime/abi/standard/*.tsv`), and the proof that the table says the same.
+//! The standard's own data (`runtime/abi/standard/*.tsv`), and the check that the table agrees with it.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub(crate) struct Signature {
 pub(crate) struct Constant {
     pub(crate) name: String,
     pub(crate) c_type: String,
-    /// The integer, or for an alias the other name.
+    /// The integer; for an alias, the name of the other constant.
     pub(crate) value: String,
 }
 
-/// The three files.
+/// The contents of the three files.
 pub(crate) struct Standard {
     pub(crate) functions: BTreeMap<String, Signature>,
     pub(crate) callbacks: Vec<(String, Signature)>,
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_difference_is_told() {
+    fn each_kind_of_difference_is_reported() {
         let api =
             Api::parse("== a  A\nMPI_X  3  Buf buf, Tag count  -\nMPI_Y  3  ()  -\n").unwrap();
-        let told = standard().differences(&api).join("\n");
-        assert!(told.contains("MPI_X_c has no row"), "{told}");
+        let found = standard().differences(&api).join("\n");
+        assert!(found.contains("MPI_X_c has no row"), "{found}");
         assert!(
-            told.contains("MPI_Y is not a function of the standard"),
-            "{told}"
+            found.contains("MPI_Y is not a function of the standard"),
+            "{found}"
         );
         let api = Api::parse("== a  A\nMPI_X  3  MutBuf buf, Count count  -\n").unwrap();
         assert!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `runtime/abi/mpi.api` as values: chapters, functions, parameters. The file's own head explains its columns.
+//! Parses `runtime/abi/mpi.api` into chapters, functions and parameters. The head of that file explains its columns.
 
 use std::collections::HashMap;
 
@@ -17,25 +17,25 @@ pub(crate) struct Chapter {
     pub(crate) functions: Vec<Function>,
 }
 
-/// One row.
+/// One row: a function.
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) section: String,
     pub(crate) params: Vec<Param>,
-    /// A kind, for the few functions that return a value instead of a code.
+    /// The kind of the result, for the few functions that return a value instead of an error code.
     pub(crate) value: Option<String>,
-    /// `module::function`; `None` where there is no body yet.
+    /// `module::function`; `None` if there is no body yet.
     pub(crate) body: Option<String>,
     pub(crate) express: Option<String>,
-    /// Where the express way refuses, the one that is tried before the ordinary one.
+    /// The second fast path: tried after `express`, before the body.
     pub(crate) then: Option<String>,
     pub(crate) any_time: bool,
-    /// The body receives which of `MPI_X` and `MPI_X_c` was called.
+    /// Whether the body receives which of `MPI_X` and `MPI_X_c` was called.
     pub(crate) width: bool,
     pub(crate) deprecated: Option<String>,
 }
 
-/// Which way a parameter's data goes.
+/// The direction of a parameter's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ParamDirection {
     In,
@@ -46,11 +46,11 @@ pub(crate) enum ParamDirection {
 /// How many items a parameter has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Length {
-    /// No array.
+    /// One; the parameter is no array.
     One,
-    /// The value of this parameter, or this constant of the standard.
+    /// As many as the value of this parameter or constant of the standard.
     Named(String),
-    /// Only the body can decide (it depends on the communicator, or on a value elsewhere).
+    /// Only the body can determine the number (it depends on the communicator, or on a value elsewhere).
     Body,
 }
 
@@ -59,11 +59,11 @@ pub(crate) enum Length {
 pub(crate) struct Param {
     pub(crate) name: String,
     pub(crate) kind: String,
-    pub(crate) way: ParamDirection,
+    pub(crate) direction: ParamDirection,
     pub(crate) length: Length,
-    /// In `MPI_X_c` only.
+    /// Whether only `MPI_X_c` has it.
     pub(crate) large_only: bool,
-    /// May be NULL.
+    /// Whether NULL is allowed.
     pub(crate) optional: bool,
 }
 
@@ -88,27 +88,27 @@ impl Api {
         };
         let mut seen = HashMap::new();
         for (number, line) in text.lines().enumerate() {
-            let said = |what: String| format!("mpi.api, line {}: {what}", number + 1);
+            let error = |what: String| format!("mpi.api, line {}: {what}", number + 1);
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
             if let Some(head) = line.strip_prefix("== ") {
-                api.chapters.push(chapter(head).map_err(said)?);
+                api.chapters.push(chapter(head).map_err(error)?);
                 continue;
             }
             if let Some(symbol) = line.strip_prefix("export ") {
                 api.exports.push(symbol.trim().to_owned());
                 continue;
             }
-            let function = row(line, &seen).map_err(said)?;
+            let function = row(line, &seen).map_err(error)?;
             if seen
                 .insert(function.name.clone(), function.params.clone())
                 .is_some()
             {
-                return Err(said(format!("{} has a row already", function.name)));
+                return Err(error(format!("{} has a row already", function.name)));
             }
             let chapter = api.chapters.last_mut();
-            let chapter = chapter.ok_or_else(|| said("no `== FILE  TITLE` line before".into()))?;
+            let chapter = chapter.ok_or_else(|| error("no `== FILE  TITLE` line before".into()))?;
             chapter.functions.push(function);
         }
         Ok(api)
@@ -132,7 +132,7 @@ fn chapter(head: &str) -> Result<Chapter, String> {
     })
 }
 
-/// The columns of a row: at least two spaces stand between them.
+/// The columns of a row, which are separated by at least two spaces.
 fn columns(line: &str) -> Vec<&str> {
     line.split("  ")
         .map(str::trim)
@@ -168,19 +168,19 @@ fn row(line: &str, seen: &HashMap<String, Vec<Param>>) -> Result<Function, Strin
 }
 
 fn attributes(tail: &str, function: &mut Function) -> Result<(), String> {
-    let mut words = tail.split_whitespace();
-    let body = words.next().unwrap_or("-");
+    let mut fields = tail.split_whitespace();
+    let body = fields.next().unwrap_or("-");
     function.body = (body != "-").then(|| body.to_owned());
-    while let Some(word) = words.next() {
-        match word {
+    while let Some(field) = fields.next() {
+        match field {
             "any-time" => function.any_time = true,
             "width" => function.width = true,
-            "deprecated" => function.deprecated = words.next().map(str::to_owned),
-            "express" => function.express = words.next().map(str::to_owned),
-            "then" => function.then = words.next().map(str::to_owned),
+            "deprecated" => function.deprecated = fields.next().map(str::to_owned),
+            "express" => function.express = fields.next().map(str::to_owned),
+            "then" => function.then = fields.next().map(str::to_owned),
             _ => {
                 return Err(format!(
-                    "`{word}` is not `express`, `then`, `any-time`, `width` or `deprecated`"
+                    "`{field}` is not `express`, `then`, `any-time`, `width` or `deprecated`"
                 ));
             }
         }
@@ -221,7 +221,7 @@ fn parameter(text: &str) -> Result<Param, String> {
     let mut param = Param {
         name: String::new(),
         kind: String::new(),
-        way: ParamDirection::In,
+        direction: ParamDirection::In,
         length: Length::One,
         large_only: false,
         optional: false,
@@ -230,21 +230,21 @@ fn parameter(text: &str) -> Result<Param, String> {
         param.kind = text.to_owned();
         return Ok(param);
     }
-    let mut words: Vec<&str> = text.split_whitespace().collect();
-    param.name = words.pop().unwrap_or_default().to_owned();
-    let kind = words
+    let mut fields: Vec<&str> = text.split_whitespace().collect();
+    param.name = fields.pop().unwrap_or_default().to_owned();
+    let kind = fields
         .pop()
         .ok_or_else(|| format!("`{text}` is not `KIND NAME`"))?;
-    for word in words {
-        match word {
+    for field in fields {
+        match field {
             "large" => param.large_only = true,
             "opt" => param.optional = true,
-            "in" => param.way = ParamDirection::In,
-            "out" => param.way = ParamDirection::Out,
-            "inout" => param.way = ParamDirection::InOut,
+            "in" => param.direction = ParamDirection::In,
+            "out" => param.direction = ParamDirection::Out,
+            "inout" => param.direction = ParamDirection::InOut,
             _ => {
                 return Err(format!(
-                    "`{word}` in `{text}` is not large, opt, in, out or inout"
+                    "`{field}` in `{text}` is not large, opt, in, out or inout"
                 ));
             }
         }
@@ -277,7 +277,7 @@ mod tests {
         .unwrap();
         let function = api.functions().next().unwrap();
         assert_eq!(function.params.len(), 3);
-        assert_eq!(function.params[2].way, ParamDirection::Out);
+        assert_eq!(function.params[2].direction, ParamDirection::Out);
         assert_eq!(function.params[2].length, Length::Named("count".into()));
         assert_eq!(function.body.as_deref(), Some("a::b"));
         assert_eq!(function.express.as_deref(), Some("c::d"));

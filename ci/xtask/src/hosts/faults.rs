@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lab`, the command of the world that breaks hosts and wires, and looks at what is left on them.
+//! `lab`, a command inside the world: it injects faults into hosts and their links, and lists what jobs have left on
+//! hosts.
 
 use super::left;
 use super::world::{ip, lab, write};
@@ -12,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `lab WORD HOST...`; the code to end with.
+/// `lab COMMAND HOST...`; returns the exit code.
 pub(super) fn run(args: &[String]) -> Result<i32, String> {
     if !lab().join("pid").is_dir() {
         return Err("lab works inside the world that `cargo xtask hosts` makes, on n0".into());
     }
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
         [] | ["help" | "--help" | "-h"] => println!("{HELP}"),
         ["left", rest @ ..] => return left::run(rest),
         ["cut", host] => wire(host, "down")?,
@@ -32,19 +33,19 @@ pub(super) fn run(args: &[String]) -> Result<i32, String> {
         }
         ["freeze", host] => freeze(host)?,
         ["thaw", host] => signal_all("CONT", &left::processes_of(host)?),
-        [word, ..] => {
-            let known = WORDS.iter().copied();
-            return Err(if WORDS.contains(word) {
-                format!("lab {word} takes other words than these\n{HELP}")
+        [name, ..] => {
+            let known = COMMANDS.iter().copied();
+            return Err(if COMMANDS.contains(name) {
+                format!("lab {name}: wrong arguments\n{HELP}")
             } else {
-                stage::unknown("word", word, known, "lab help")
+                stage::unknown("command", name, known, "lab help")
             });
         }
     }
     Ok(0)
 }
 
-/// The first process of a host, as the world numbers it.
+/// The pid of a host's first process in the world's namespace.
 pub(super) fn pid_of(host: &str) -> Result<String, String> {
     let file = lab().join("pid").join(host);
     let pid = fs::read_to_string(file).map_err(|_| format!("there is no host {host}"))?;
@@ -61,7 +62,7 @@ fn number(host: &str) -> &str {
     host.trim_start_matches('n')
 }
 
-/// Everything again as it was, between this host and all others.
+/// Restores the connections between this host and all others.
 fn mend(host: &str) -> Result<(), String> {
     if host != "n0" {
         wire(host, "up")?;
@@ -75,7 +76,7 @@ fn mend(host: &str) -> Result<(), String> {
     filter(&pairs)
 }
 
-/// Drops, in silence, what goes from one to the other, both ways.
+/// Silently drops all packets between two hosts, in both directions.
 fn drop_between(one: &str, other: &str) -> Result<(), String> {
     for host in [one, other] {
         if host != "n0" {
@@ -87,7 +88,7 @@ fn drop_between(one: &str, other: &str) -> Result<(), String> {
     filter(&pairs)
 }
 
-/// Two hosts between which nothing goes.
+/// Pairs of hosts between which packets are dropped.
 type Pairs = BTreeSet<(String, String)>;
 
 fn dropped() -> Pairs {
@@ -103,7 +104,7 @@ fn drops() -> PathBuf {
     lab().join("drops")
 }
 
-/// Makes these rules, and no others, those of the bridge.
+/// Replaces the rules of the bridge with those for `pairs`.
 fn filter(pairs: &Pairs) -> Result<(), String> {
     let lines = pairs.iter().map(|(one, other)| format!("{one} {other}\n"));
     write(&drops(), &lines.collect::<String>())?;
@@ -115,7 +116,7 @@ fn filter(pairs: &Pairs) -> Result<(), String> {
     quiet(nft, Duration::from_secs(30)).map(|_| ())
 }
 
-/// n0 is no port of the bridge, but what receives and sends through it.
+/// n0 is the bridge itself, not one of its ports: its packets pass the hooks `input` and `output`.
 fn rules(pairs: &Pairs) -> String {
     let [mut forward, mut input, mut output] = [const { String::new() }; 3];
     for (one, other) in pairs {
@@ -140,7 +141,7 @@ fn rules(pairs: &Pairs) -> String {
     )
 }
 
-/// Kills a host; returns when all its processes are gone, which its first one waits for.
+/// Kills a host by its first process, which ends only after all others have; returns when it has ended, or after 10 s.
 fn kill(pid: &str) {
     send_signal("KILL", pid);
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -149,7 +150,7 @@ fn kill(pid: &str) {
     }
 }
 
-/// Stops all processes of a host; those that were being started meanwhile, too.
+/// Stops all processes of a host, including those that are started meanwhile.
 fn freeze(host: &str) -> Result<(), String> {
     let mut before = Vec::new();
     loop {
@@ -168,7 +169,7 @@ fn signal_all(signal: &str, pids: &[String]) {
     }
 }
 
-const WORDS: &[&str] = &[
+const COMMANDS: &[&str] = &[
     "cut",
     "mend",
     "drop",
@@ -180,11 +181,11 @@ const WORDS: &[&str] = &[
     "help",
 ];
 const HELP: &str = "\
-lab cut HOST             pull its cable
-lab mend HOST            plug it in again, and let through what `drop` dropped
-lab drop HOST HOST       drop in silence what goes between them, both ways
+lab cut HOST             take its link down
+lab mend HOST            bring its link up again, and undo `drop`
+lab drop HOST HOST       silently drop packets between them, in both directions
 lab kill HOST            kill all its processes at once; its connections are closed
-lab power-off HOST       the same, and nobody hears of it
+lab power-off HOST       the same, with its link down: its peers get no notice
 lab freeze HOST          stop all its processes; the kernel still answers
 lab thaw HOST            let them go on
 lab left [--within SECONDS] [HOST...]
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_goes_both_ways() {
+    fn a_drop_has_both_directions() {
         let rules = rules(&pairs(&[("n1", "n2")]));
         assert!(rules.contains("  iifname v1 oifname v2 drop\n"), "{rules}");
         assert!(rules.contains("  iifname v2 oifname v1 drop\n"), "{rules}");

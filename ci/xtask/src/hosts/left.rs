@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is on a host that a fresh one has not: processes, sockets, files.
+//! Lists what a host has that a fresh host does not: processes, sockets, files.
 
 use super::faults::pid_of;
 use super::world::{lab, write};
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One thing on a host: what it is known by, and how it is shown.
+/// A process, socket or file of a host: the key that identifies it, and the text that is shown.
 struct Thing {
     key: String,
     shown: String,
 }
 
-/// `lab left [--within SECONDS] [HOST...]`; the code is 1 if something is.
-pub(super) fn run(words: &[&str]) -> Result<i32, String> {
-    let (within, hosts) = match words {
+/// `lab left [--within SECONDS] [HOST...]`; the exit code is 1 if something is left.
+pub(super) fn run(args: &[&str]) -> Result<i32, String> {
+    let (within, hosts) = match args {
         ["--within", time, hosts @ ..] => {
             let time: u64 = time
                 .parse()
@@ -29,7 +29,7 @@ pub(super) fn run(words: &[&str]) -> Result<i32, String> {
         hosts => (Duration::ZERO, hosts),
     };
     let hosts: Vec<String> = match hosts {
-        [] => known_hosts()?,
+        [] => all_hosts()?,
         some => some.iter().map(|host| (*host).into()).collect(),
     };
     let start = Instant::now();
@@ -50,7 +50,7 @@ pub(super) fn run(words: &[&str]) -> Result<i32, String> {
     }
 }
 
-/// Keeps what is there now as what a fresh host has.
+/// Records what the host has now as the state of a fresh host.
 pub(super) fn remember(host: &str) -> Result<(), String> {
     let lines = things(host)?.into_iter().map(|thing| thing.key + "\n");
     write(&base(host), &lines.collect::<String>())
@@ -60,7 +60,7 @@ fn base(host: &str) -> PathBuf {
     lab().join("base").join(host)
 }
 
-fn known_hosts() -> Result<Vec<String>, String> {
+fn all_hosts() -> Result<Vec<String>, String> {
     let folder = lab().join("base");
     let entries = fs::read_dir(&folder)
         .map_err(|why| format!("cannot read {}: {why}", folder.display()))?
@@ -80,7 +80,7 @@ fn left_on(host: &str) -> Result<Vec<String>, String> {
     Ok(things(host)?.into_iter().filter(new).map(line).collect())
 }
 
-/// Everything on a host; nothing on a dead one.
+/// Everything on a host; empty if the host is dead.
 fn things(host: &str) -> Result<Vec<Thing>, String> {
     let (pid, skipped) = if host == "n0" {
         ("self".into(), ancestors())
@@ -110,7 +110,7 @@ fn things(host: &str) -> Result<Vec<Thing>, String> {
     Ok(all)
 }
 
-/// The living processes of a host, as the world numbers them.
+/// The pids of a host's live processes in the world's namespace.
 pub(super) fn processes_of(host: &str) -> Result<Vec<String>, String> {
     let first = if host == "n0" {
         "self".into()
@@ -118,7 +118,7 @@ pub(super) fn processes_of(host: &str) -> Result<Vec<String>, String> {
         pid_of(host)?
     };
     let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let Some(wanted) = space(&first) else {
+    let Some(namespace) = space(&first) else {
         return Ok(Vec::new());
     };
     let entries = fs::read_dir("/proc").map_err(|why| format!("cannot read /proc: {why}"))?;
@@ -129,11 +129,11 @@ pub(super) fn processes_of(host: &str) -> Result<Vec<String>, String> {
     pids.sort_unstable();
     let pids = pids.into_iter().map(|pid| pid.to_string());
     Ok(pids
-        .filter(|pid| space(pid).as_ref() == Some(&wanted) && is_alive(pid))
+        .filter(|pid| space(pid).as_ref() == Some(&namespace) && is_alive(pid))
         .collect())
 }
 
-/// The fields of `stat` after the name, which may hold anything.
+/// The fields of `/proc/PID/stat` after the name, which may contain spaces and parentheses.
 fn stat_fields(pid: &str) -> Vec<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -146,7 +146,7 @@ fn is_alive(pid: &str) -> bool {
         .is_some_and(|state| !["Z", "X"].contains(&state.as_str()))
 }
 
-/// This process and those that it comes from.
+/// This process and its ancestors.
 fn ancestors() -> Vec<String> {
     let mut all = vec![std::process::id().to_string()];
     loop {
@@ -159,9 +159,9 @@ fn ancestors() -> Vec<String> {
 }
 
 fn process(pid: String) -> Thing {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).replace('\0', " ");
-    let mut shown = format!("process {pid} ({})", words.trim());
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
+    let mut shown = format!("process {pid} ({})", command_line.trim());
     if stat_fields(&pid).first().is_some_and(|state| state == "T") {
         shown += ", stopped";
     }
@@ -171,7 +171,8 @@ fn process(pid: String) -> Thing {
     }
 }
 
-/// A line of `/proc/net/tcp` and the like. Those without an inode belong to no process: connections in TIME_WAIT.
+/// Parses a line of `/proc/net/tcp` and the like. Lines without an inode are skipped: no process has such a socket
+/// (TIME_WAIT).
 fn socket(table: &str, line: &str) -> Option<Thing> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, from, to, state, _, _, _, _, _, inode, ..] = fields.as_slice() else {
@@ -196,7 +197,7 @@ fn port(address: &str) -> u32 {
     u32::from_str_radix(port, 16).unwrap_or(0)
 }
 
-/// A line of `/proc/net/unix`, if the socket has a name.
+/// Parses a line of `/proc/net/unix`; `None` if the socket has no name.
 fn unix_socket(line: &str) -> Option<Thing> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (inode, name) = (fields.get(6)?, fields.get(7)?);
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_read_and_a_resting_one_is_not() {
+    fn a_socket_is_parsed_and_one_in_time_wait_is_skipped() {
         let line = |state, inode| {
             format!(
                 "0: 0100007F:1F90 00000000:0016 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1"
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_a_name_is_not_told() {
+    fn a_socket_without_a_name_is_skipped() {
         let line = "0000: 00000002 00000000 00010000 0001 01 12345";
         assert!(unix_socket(line).is_none());
         let thing = unix_socket(&format!("{line} @rmpi")).unwrap();

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether this machine lets us make namespaces, and who forbids it.
+//! Whether this process may create namespaces, and which setting forbids it.
 
 use crate::process::capture;
 use crate::tree::command;
 use std::fs;
 use std::time::Duration;
 
-/// As whom the world is made.
+/// The privileges with which the world is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// As root, who may be anybody inside.
+    /// As root, with all user ids inside.
     Root,
-    /// As root of a user namespace only.
+    /// As root of a user namespace, with that user id only.
     User,
 }
 
 impl Rights {
-    /// Tries both; the error says what forbids it.
+    /// Tries both; the error names what forbids it.
     pub(crate) fn find() -> Result<Self, String> {
-        let mut said = String::new();
+        let mut message = String::new();
         for rights in [Self::Root, Self::User] {
             match rights.attempt() {
                 Ok(()) => return Ok(rights),
-                Err(why) => said = why,
+                Err(why) => message = why,
             }
         }
         let forbids = SWITCHES.iter().find(|switch| switch.forbids());
@@ -31,7 +31,9 @@ impl Rights {
                 "this machine allows no namespaces: {} is {} (remedy: sysctl -w {}={})",
                 switch.name, switch.forbidding, switch.name, switch.allowing
             ),
-            None => format!("this machine allows no namespaces, and no sysctl says why: {said}"),
+            None => format!(
+                "this machine allows no namespaces, and no known sysctl forbids it: {message}"
+            ),
         })
     }
 
@@ -80,13 +82,13 @@ const SWITCHES: &[Switch] = &[
         forbidding: "0",
         allowing: "10000",
     },
-    // Debian's.
+    // On Debian.
     Switch {
         name: "kernel.unprivileged_userns_clone",
         forbidding: "0",
         allowing: "1",
     },
-    // Ubuntu's.
+    // On Ubuntu.
     Switch {
         name: "kernel.apparmor_restrict_unprivileged_userns",
         forbidding: "1",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An sshd in each host, with keys of this world; or what stands in for it.
+//! How hosts are reached: by an sshd in each host, with keys of this world, or by `lab-rsh`.
 
 use super::world::write;
 use crate::process::quiet;
@@ -9,15 +9,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a command gets to another host.
+/// How a command is started on another host.
 pub(super) enum Shell {
-    /// ssh, to this sshd, as this user.
+    /// By ssh: the path of sshd, and the user.
     Ssh(PathBuf, User),
-    /// `lab-rsh`, and why.
+    /// By `lab-rsh`: the reason why not by ssh.
     StandIn(&'static str),
 }
 
-/// The user who may log in: the one outside whom the root of the namespace is.
+/// The user who may log in: the user outside that is root in the namespace.
 pub(super) struct User {
     name: String,
     pub(super) uid: u32,
@@ -27,7 +27,7 @@ pub(super) struct User {
 
 impl Shell {
     pub(super) fn find() -> Self {
-        // sbin is not in everybody's PATH.
+        // The PATH of a user may lack sbin.
         let usual = Some(PathBuf::from("/usr/sbin/sshd")).filter(|file| file.exists());
         let sshd = find_program("sshd").or(usual);
         match (sshd, User::find()) {
@@ -40,23 +40,23 @@ impl Shell {
         }
     }
 
-    /// What `rmpiexec --launcher` takes.
-    pub(super) fn words(&self, lab: &Path) -> String {
+    /// The argument for `rmpiexec --launcher`.
+    pub(super) fn launcher(&self, lab: &Path) -> String {
         match self {
             Self::Ssh(..) => format!("ssh -F {}", lab.join("etc/ssh/ssh_config").display()),
             Self::StandIn(_) => lab.join("bin/lab-rsh").display().to_string(),
         }
     }
 
-    /// For the line that people read.
-    pub(super) fn told(&self) -> String {
+    /// For the line that `cargo xtask hosts` prints.
+    pub(super) fn description(&self) -> String {
         match self {
             Self::Ssh(..) => "reached by ssh".into(),
-            Self::StandIn(why) => format!("reached by lab-rsh, as {why}"),
+            Self::StandIn(why) => format!("reached by lab-rsh, because {why}"),
         }
     }
 
-    /// Keys and settings; one pair of keys is enough for all hosts.
+    /// Writes keys and settings; all hosts use the same keys.
     pub(super) fn prepare(&self, lab: &Path) -> Result<(), String> {
         let Self::Ssh(_, user) = self else {
             return Ok(());
@@ -71,8 +71,8 @@ impl Shell {
         }
         let at = folder.display();
         let host_key = read(&folder.join("host_key.pub"))?;
-        let known = format!("n*,10.77.0.*,fd77::* {host_key}");
-        write(&folder.join("known_hosts"), &known)?;
+        let known_hosts = format!("n*,10.77.0.*,fd77::* {host_key}");
+        write(&folder.join("known_hosts"), &known_hosts)?;
         let filled = |text: &str| {
             text.replace("FOLDER", &at.to_string())
                 .replace("USER", &user.name)
@@ -80,7 +80,7 @@ impl Shell {
         write(&folder.join("ssh_config"), &filled(CLIENT))?;
         let mut server = filled(SERVER);
         if user.uid != 0 {
-            // Seen from a user namespace, the folders above belong to nobody.
+            // In a user namespace, the folders above have an owner without a mapping, which StrictModes refuses.
             server += "StrictModes no\n";
         }
         write(&folder.join("sshd_config"), &server)?;
@@ -89,14 +89,14 @@ impl Shell {
 }
 
 impl User {
-    /// In a user namespace with one user, root is that user; sshd must not take itself for root there, as it could not become
-    /// anybody else.
+    /// The user outside that is root in this namespace. `None` if that is root itself and the namespace has no other
+    /// user: sshd would then run as root, and must be able to change to another user.
     fn find() -> Option<Self> {
         let outside = |map: &str| {
             let text = fs::read_to_string(map).ok()?;
             let numbers: Vec<u32> = text
                 .split_whitespace()
-                .map_while(|word| word.parse().ok())
+                .map_while(|field| field.parse().ok())
                 .collect();
             match numbers.as_slice() {
                 [0, 0, u32::MAX] => Some((0, true)),
@@ -104,9 +104,9 @@ impl User {
                 _ => None,
             }
         };
-        let (uid, everybody) = outside("/proc/self/uid_map")?;
+        let (uid, all_users) = outside("/proc/self/uid_map")?;
         let (gid, _) = outside("/proc/self/gid_map")?;
-        if uid == 0 && !everybody {
+        if uid == 0 && !all_users {
             return None;
         }
         let mut entry = command("getent");
@@ -115,7 +115,7 @@ impl User {
         Self::of_entry(entry.trim(), uid, gid)
     }
 
-    /// A line of `/etc/passwd`.
+    /// Parses a line of `/etc/passwd`; `None` if the user cannot log in.
     fn of_entry(entry: &str, uid: u32, gid: u32) -> Option<Self> {
         let fields: Vec<&str> = entry.split(':').collect();
         let [name, _, _, _, _, home, shell] = fields.as_slice() else {
@@ -133,7 +133,8 @@ impl User {
     }
 }
 
-/// sshd refuses locked accounts, as root's is on some distributions: in these namespaces it is not locked.
+/// Writes a copy of `/etc/shadow` in which root's account is not locked: sshd refuses locked accounts, and some
+/// distributions lock root's.
 fn unlocked_root(copy: &Path) -> Result<(), String> {
     let Ok(shadow) = fs::read_to_string("/etc/shadow") else {
         return Ok(());
@@ -160,7 +161,7 @@ Host *
   GlobalKnownHostsFile /dev/null
   StrictHostKeyChecking yes
 ";
-/// Takes no more of the environment than most clusters do.
+/// Accepts no more environment variables than sshd does on most clusters.
 const SERVER: &str = "\
 Port 22
 HostKey FOLDER/host_key
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_a_shell_can_log_in() {
+    fn only_a_user_with_a_shell_can_log_in() {
         let user = User::of_entry("me:x:1000:100:I,,:/srv/me:/bin/bash", 1000, 100).unwrap();
         assert_eq!((user.name.as_str(), user.home.as_str()), ("me", "/srv/me"));
         assert!(User::of_entry("no:x:65534:1:n:/nonexistent:/usr/sbin/nologin", 1, 1).is_none());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inside the world's namespaces: its folders, its network, its hosts, and the command.
 //!
-//! What hosts share is below [`LAB`]: `bin` (in PATH), `etc` (bound over the machine's files), `keep` (folders to bind back),
-//! `own` (of each host), `pid` (of each host's first process, as the world sees it) and `base` (what is in a fresh host).
+//! What hosts share is below [`LAB`]: `bin` (in PATH), `etc` (bound over the machine's files), `keep` (folders to bind
+//! back), `own` (what each host has for itself), `pid` (the pid of each host's first process in the world's namespace)
+//! and `base` (what is in a fresh host).
 
 use super::ssh::Shell;
 use super::{HostsRequest, code_of, left, this_program};
@@ -16,10 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Makes the world, runs the command in it, and returns its code. All else ends with the world.
-pub(super) fn run(asked: &HostsRequest) -> Result<i32, String> {
+/// Makes the world, runs the command in it, and returns its exit code. There is nothing to clean up: everything ends
+/// with the world.
+pub(super) fn run(request: &HostsRequest) -> Result<i32, String> {
     let start = Instant::now();
-    let folder = env::current_dir().map_err(|why| format!("the working folder is gone: {why}"))?;
+    let folder =
+        env::current_dir().map_err(|why| format!("the working folder does not exist: {why}"))?;
     let shell = Shell::find();
     for needed in [&root(), &target(), &folder] {
         if needed.starts_with("/run") {
@@ -29,21 +32,21 @@ pub(super) fn run(asked: &HostsRequest) -> Result<i32, String> {
             ));
         }
     }
-    lay_out(asked.count)?;
-    keep(asked, &folder)?;
+    lay_out(request.count)?;
+    keep(request, &folder)?;
     shell.prepare(lab())?;
     quiet(script(&shell, 0), LIMIT)?;
     ip(&BRIDGE.lines().map(String::from).collect::<Vec<_>>())?;
-    // Kernels without IPv6 are content with IPv4.
+    // This fails on a kernel without IPv6, where IPv4 is enough.
     let _ = ip(&["addr add fd77::254/64 dev br0 nodad".into()]);
-    let hosts = hosts(asked.count, &shell)?;
-    let mut command = command_in_world(asked, &shell);
-    // The path leads to the new folder where the old one is hidden.
+    let hosts = hosts(request.count, &shell)?;
+    let mut command = command_in_world(request, &shell);
+    // By its path: if the folder is now hidden by a mount, this is the new folder.
     command.current_dir(&folder);
     eprintln!(
         "hosts: n1 to n{}, {}, made in {}",
-        asked.count,
-        shell.told(),
+        request.count,
+        shell.description(),
         seconds(start.elapsed())
     );
     let status = command.status();
@@ -53,12 +56,12 @@ pub(super) fn run(asked: &HostsRequest) -> Result<i32, String> {
         .map_err(|why| format!("cannot start the command: {why}"))
 }
 
-/// Where what hosts share is.
+/// The folder of what the hosts share.
 pub(super) fn lab() -> &'static Path {
     Path::new(LAB)
 }
 
-/// Writes a text file, with the path in the message where that fails.
+/// Writes a text file; an error names its path.
 pub(super) fn write(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
@@ -73,7 +76,7 @@ fn lay_out(count: usize) -> Result<(), String> {
     let bin = lab().join("bin");
     let program = bin.join("xtask");
     write(&program, "")?;
-    // Bound, so that it stays this one when cargo builds it anew.
+    // A bind mount, so that it remains this program when cargo rebuilds it.
     mount(&["--bind", &text(&this_program()?), &text(&program)])?;
     let lab_line = format!("#!/bin/sh\nexec {} hosts --lab \"$@\"\n", program.display());
     for (name, script) in [
@@ -90,7 +93,7 @@ fn lay_out(count: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// `/etc/hosts` of all hosts: a host has both families by its name, and one of them by `n1-4` and `n1-6`.
+/// `/etc/hosts` of all hosts: `n1` has an address of each family, `n1-4` only IPv4 and `n1-6` only IPv6.
 fn names(count: usize) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (number, address) in [(0, 254)].into_iter().chain((1..=count).map(|i| (i, i))) {
@@ -101,12 +104,12 @@ fn names(count: usize) -> String {
     text
 }
 
-/// Puts folders aside that a host's own folders will hide, for `ci/hosts/host` to bind them back.
-fn keep(asked: &HostsRequest, working: &Path) -> Result<(), String> {
-    let asked_for = asked.keep.iter().cloned();
+/// Binds folders that a host's own folders will hide below `keep`, from where `ci/hosts/host` binds them back.
+fn keep(request: &HostsRequest, working: &Path) -> Result<(), String> {
+    let requested = request.keep.iter().cloned();
     let all = [root(), target(), working.to_path_buf()].into_iter();
     let mut all: Vec<PathBuf> = all
-        .chain(asked_for)
+        .chain(requested)
         .filter_map(|folder| fs::canonicalize(folder).ok())
         .filter(|folder| OWN.iter().any(|own| folder.starts_with(own)))
         .collect();
@@ -134,10 +137,10 @@ fn keep(asked: &HostsRequest, working: &Path) -> Result<(), String> {
 /// A host that is being made.
 struct Host {
     process: Child,
-    told: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
-/// Starts all hosts, then gives them their wires.
+/// Starts all hosts, then connects them to the bridge.
 fn hosts(count: usize, shell: &Shell) -> Result<Vec<Host>, String> {
     let mut hosts = (1..=count)
         .map(|number| start(number, shell))
@@ -153,7 +156,7 @@ fn hosts(count: usize, shell: &Shell) -> Result<Vec<Host>, String> {
     }
     ip(&wires)?;
     for host in &mut hosts {
-        // A host that has failed does not read this; its line, read below, has the reason.
+        // A host that has failed does not read this; reading its line below reports the reason.
         if let Some(mut input) = host.process.stdin.take() {
             let _ = input.write_all(b"go\n");
         }
@@ -168,8 +171,8 @@ fn hosts(count: usize, shell: &Shell) -> Result<Vec<Host>, String> {
 
 fn start(number: usize, shell: &Shell) -> Result<Host, String> {
     let log = log_of(number);
-    let said = fs::File::create(&log);
-    let said = said.map_err(|why| format!("cannot write {}: {why}", log.display()))?;
+    let file = fs::File::create(&log);
+    let file = file.map_err(|why| format!("cannot write {}: {why}", log.display()))?;
     let inside = script(shell, number);
     let mut unshare = command("unshare");
     unshare
@@ -183,25 +186,25 @@ fn start(number: usize, shell: &Shell) -> Result<Host, String> {
     unshare
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(said);
+        .stderr(file);
     let mut process = unshare
         .spawn()
         .map_err(|why| format!("cannot start unshare (util-linux): {why}"))?;
-    let told = process.stdout.take().ok_or("a host has no output")?;
+    let output = process.stdout.take().ok_or("a host has no output")?;
     Ok(Host {
         process,
-        told: BufReader::new(told),
+        output: BufReader::new(output),
     })
 }
 
 impl Host {
     fn line(&mut self, number: usize) -> Result<String, String> {
         let mut line = String::new();
-        match self.told.read_line(&mut line) {
+        match self.output.read_line(&mut line) {
             Ok(1..) => Ok(line.trim().into()),
             _ => {
-                let said = fs::read_to_string(log_of(number)).unwrap_or_default();
-                Err(format!("host n{number} did not start: {said}"))
+                let messages = fs::read_to_string(log_of(number)).unwrap_or_default();
+                Err(format!("host n{number} did not start: {messages}"))
             }
         }
     }
@@ -211,7 +214,7 @@ fn log_of(number: usize) -> PathBuf {
     lab().join(format!("own/{number}.log"))
 }
 
-/// `ci/hosts/host` for one host.
+/// The command that runs `ci/hosts/host` for one host.
 fn script(shell: &Shell, number: usize) -> Command {
     let mut script = command("sh");
     script.arg(lab().join("bin/host")).arg(number.to_string());
@@ -228,12 +231,12 @@ fn script(shell: &Shell, number: usize) -> Command {
     script
 }
 
-/// The command, or a shell, with what it needs to know.
-fn command_in_world(asked: &HostsRequest, shell: &Shell) -> Command {
+/// The command, or a shell, with its environment.
+fn command_in_world(request: &HostsRequest, shell: &Shell) -> Command {
     let mut inside = command("env");
-    // Interrupts are ignored above it, and by everything that a shell starts in the background.
+    // The processes above it ignore interrupts, and a shell makes background commands ignore them, too.
     inside.args(["--default-signal=INT", "--default-signal=QUIT", "--"]);
-    if asked.command.is_empty() {
+    if request.command.is_empty() {
         let bash = crate::tree::find_program("bash").is_some();
         inside.args(if bash {
             ["bash", "--norc"].iter()
@@ -242,22 +245,22 @@ fn command_in_world(asked: &HostsRequest, shell: &Shell) -> Command {
         });
         inside.env("PS1", "n0:$PWD# ");
     }
-    let names: Vec<String> = (1..=asked.count).map(|i| format!("n{i}")).collect();
+    let names: Vec<String> = (1..=request.count).map(|i| format!("n{i}")).collect();
     inside
-        .args(&asked.command)
+        .args(&request.command)
         .env("PATH", path())
         .env("LAB_HOSTS", names.join(" "))
-        .env("LAB_RSH", shell.words(lab()));
+        .env("LAB_RSH", shell.launcher(lab()));
     inside
 }
 
-/// Our tools first; sbin is not in everybody's PATH.
+/// The tools of the world first; the PATH of a user may lack sbin.
 fn path() -> String {
     let given = env::var("PATH").unwrap_or_default();
     format!("{LAB}/bin:{given}:/usr/local/sbin:/usr/sbin:/sbin")
 }
 
-/// Several lines for `ip`, in one process.
+/// Runs several commands of `ip` in one process.
 pub(super) fn ip(lines: &[String]) -> Result<(), String> {
     let file = lab().join("ip-batch");
     write(&file, &(lines.join("\n") + "\n"))?;
@@ -266,9 +269,9 @@ pub(super) fn ip(lines: &[String]) -> Result<(), String> {
     quiet(ip, LIMIT).map(|_| ())
 }
 
-fn mount(words: &[&str]) -> Result<(), String> {
+fn mount(args: &[&str]) -> Result<(), String> {
     let mut mount = command("mount");
-    mount.args(words).current_dir("/");
+    mount.args(args).current_dir("/");
     quiet(mount, LIMIT).map(|_| ())
 }
 
@@ -277,7 +280,7 @@ fn text(path: &Path) -> String {
 }
 
 const LAB: &str = "/run/lab";
-/// What each host has of its own.
+/// Folders that each host has for itself.
 const OWN: &[&str] = &["/tmp", "/dev/shm", "/run"];
 const HOST: &str = include_str!("../../../hosts/host");
 const AT: &str = include_str!("../../../hosts/at");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librmpi_dpdk.so`, through which ranks use DPDK (crate `dpdk-sys`), and the same with the driver of AF_XDP: built where the system has
-//! DPDK with its static libraries, and left out elsewhere.
+//! `librmpi_dpdk.so`, through which ranks use DPDK (crate `dpdk-sys`), and `librmpi_dpdk_xdp.so`, which also has the
+//! driver for AF_XDP. They are built if the system has DPDK with its static libraries.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 const SOURCES: &[&str] = &["rmpi_dpdk.c", "lent.c", "pair.c", "crc.c"];
 
-/// Drivers of devices and buses, which enter themselves when the plug-in is loaded. Those of virtual devices first. Adapters of
-/// Mellanox and Broadcom, whose drivers need libraries of theirs, have RDMA of their own (provider `verbs`).
+/// Drivers of devices and buses, which register themselves when the plug-in is loaded; those of virtual devices first.
+/// Drivers for adapters of Mellanox and Broadcom are left out: they need further libraries, and these adapters have
+/// RDMA (provider `verbs`).
 const DRIVERS: &[&str] = &[
     "net_af_packet",
     "net_memif",
@@ -33,7 +34,7 @@ const DRIVERS: &[&str] = &[
     "mempool_stack",
 ];
 
-/// What these need of DPDK.
+/// The libraries of DPDK that the drivers need.
 const LIBRARIES: &[&str] = &[
     "ethdev",
     "mbuf",
@@ -58,15 +59,15 @@ const LIBRARIES: &[&str] = &[
     "timer",
 ];
 
-/// What both need of the system, each only if it is needed and there.
+/// System libraries that the drivers and DPDK may need; each is linked only if it is installed and needed.
 const OF_THE_SYSTEM: &[&str] = &["numa", "bsd", "fdt", "m", "dl", "pthread", "atomic"];
 
-/// A plug-in.
+/// How a plug-in is built.
 struct PluginBuild {
     file: &'static str,
-    /// A driver more than [`DRIVERS`].
+    /// A driver in addition to [`DRIVERS`].
     driver: Option<&'static str>,
-    /// Shared libraries that this needs, and what the shim does because of them.
+    /// Shared libraries that `driver` needs. `define` makes the shim use them.
     libraries: &'static [&'static str],
     define: Option<&'static str>,
 }
@@ -78,7 +79,7 @@ const PLANS: [PluginBuild; 2] = [
         libraries: &[],
         define: None,
     },
-    // Its libraries are found by the dynamic linker, or the plug-in is not loaded: those who use other devices need none of them.
+    // A plug-in of its own, because it cannot be loaded without these shared libraries: other devices do not need them.
     PluginBuild {
         file: "librmpi_dpdk_xdp.so",
         driver: Some("net_af_xdp"),
@@ -87,7 +88,7 @@ const PLANS: [PluginBuild; 2] = [
     },
 ];
 
-/// Builds and installs them, if DPDK is there.
+/// Builds and installs the plug-ins if DPDK is installed.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let Some(folder) = libraries() else {
         println!("without DPDK: `pkg-config libdpdk` finds none (package libdpdk-dev)");
@@ -114,7 +115,7 @@ fn build(folder: &Path, plan: &PluginBuild, to: &Path) -> Result<(), String> {
     let mut build = command("cc");
     build.args("-std=gnu11 -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -s".split(' '));
     build.args(plan.define);
-    build.args(asked(&["--cflags", "libdpdk"])?.split_whitespace());
+    build.args(pkg_config(&["--cflags", "libdpdk"])?.split_whitespace());
     build.args(SOURCES.iter().map(|name| shim.join(name)));
     build.arg("-o").arg(to);
     build.args([
@@ -141,21 +142,21 @@ fn build(folder: &Path, plan: &PluginBuild, to: &Path) -> Result<(), String> {
     show(build)
 }
 
-/// Where its static libraries are.
+/// The folder of DPDK's static libraries; `None` if they are not installed.
 fn libraries() -> Option<PathBuf> {
     find_program("pkg-config")?;
-    let folder = PathBuf::from(asked(&["--variable=libdir", "libdpdk"]).ok()?.trim());
+    let folder = PathBuf::from(pkg_config(&["--variable=libdir", "libdpdk"]).ok()?.trim());
     folder.join("librte_eal.a").exists().then_some(folder)
 }
 
-/// What `pkg-config` answers.
-fn asked(words: &[&str]) -> Result<String, String> {
-    let mut ask = command("pkg-config");
-    ask.args(words);
-    quiet(ask, Duration::from_secs(10))
+/// The output of `pkg-config`.
+fn pkg_config(args: &[&str]) -> Result<String, String> {
+    let mut query = command("pkg-config");
+    query.args(args);
+    quiet(query, Duration::from_secs(10))
 }
 
-/// The files of some of them. Releases differ in what they are cut into.
+/// The files of those of these DPDK libraries that exist: releases divide DPDK into different libraries.
 fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
     let files = names
         .iter()
@@ -163,13 +164,13 @@ fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
     files.filter(|file| file.exists()).collect()
 }
 
-/// Those that the compiler finds.
+/// The linker options for those of these libraries that the compiler finds.
 fn found(names: &[&str]) -> Vec<String> {
     let is_there = |name: &&&str| {
-        let mut ask = command("cc");
-        ask.arg(format!("-print-file-name=lib{name}.so"));
+        let mut cc = command("cc");
+        cc.arg(format!("-print-file-name=lib{name}.so"));
         // `cc` prints the path of the library, or the bare name if there is none.
-        quiet(ask, Duration::from_secs(10)).is_ok_and(|answer| answer.contains('/'))
+        quiet(cc, Duration::from_secs(10)).is_ok_and(|answer| answer.contains('/'))
     };
     let found = names.iter().filter(is_there);
     found.map(|name| format!("-l{name}")).collect()

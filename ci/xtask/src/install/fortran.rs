@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fortran: `librmpi_fortran.so.1`, `mpif.h`, and the sources of the modules, which are compiled here for gfortran if it is there.
+//! Fortran: `librmpi_fortran.so.1`, `mpif.h`, and the sources of the modules, which are compiled here if gfortran is
+//! installed.
 //!
-//! Compiled modules are of use to one version of one compiler. Those of other compilers `rmpifort` makes when it needs them.
+//! Compiled modules work with one version of one compiler. `rmpifort` compiles them for other compilers when it needs
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use super::{STAYS, copy, relink, rename, shared_library, write};
 use crate::process::{capture, show};
 use crate::tree::{command, find_program, make_folder, read, root};
 
-/// Links the library from cargo's static one, against the MPI library of the same tree, and installs what compilers read.
+/// Links the library from cargo's static one, against the MPI library of the same tree, and installs the files that
+/// compilers read.
 pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
     let generated = root().join("runtime/fortran/gen");
     copy(&generated.join("mpif.h"), &prefix.join("include/mpif.h"))?;
@@ -35,7 +38,7 @@ pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), St
 }
 
 /// `librmpi_fortran.a`: one object whose only symbols are those that the shared library has. A program is linked with
-/// `libmpi_abi.a` too, and each of them brings a standard library of Rust.
+/// `libmpi_abi.a` too, and both archives contain Rust's standard library.
 fn static_library(archive: &Path, lib: &Path) -> Result<(), String> {
     let object = lib.join(".librmpi_fortran.o");
     let names = lib.join(".librmpi_fortran.names");
@@ -48,7 +51,7 @@ fn static_library(archive: &Path, lib: &Path) -> Result<(), String> {
     join.args(["-Wl,--no-whole-archive", "-o"]).arg(&object);
     show(join)?;
     let mut hide = command("objcopy");
-    // Sections of the compiler's own, which cannot be joined.
+    // Sections for the Rust compiler, which cannot be joined.
     hide.args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]);
     hide.arg(format!("--keep-global-symbols={}", names.display()));
     hide.arg(&object);
@@ -62,7 +65,8 @@ fn static_library(archive: &Path, lib: &Path) -> Result<(), String> {
     rename(&fresh, &lib.join("librmpi_fortran.a"))
 }
 
-/// The names that a static library keeps, a line each: those of the version script, and one that all objects of a program share.
+/// The global names that the static library keeps, one per line: those of the version script, and one that all objects
+/// of a program share.
 fn kept(script: &str) -> String {
     let lines = script
         .lines()
@@ -80,14 +84,15 @@ const SHARED: &str = "librmpi_fortran.so.1";
 fn link_command(archive: &Path, lib: &Path, to: &Path) -> Command {
     let script = root().join("runtime/fortran/gen/librmpi_fortran.map");
     let mut link = shared_library(archive, &script, SHARED, to);
-    // The MPI library lies beside it, wherever the tree is moved.
+    // The MPI library is in the same folder, wherever the tree is moved.
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
     link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", STAYS]);
     link
 }
 
-/// Compiles the modules for gfortran by the installed wrapper, removes those of older sources, and writes the pkg-config file.
+/// Compiles the modules for gfortran with the installed wrapper, removes those of older sources, and writes the
+/// pkg-config file.
 pub(super) fn modules(prefix: &Path) -> Result<(), String> {
     let made = match find_program("gfortran") {
         Some(_) => Some(compile(prefix)?),
@@ -104,7 +109,7 @@ pub(super) fn modules(prefix: &Path) -> Result<(), String> {
     package_config(prefix, made.as_deref())
 }
 
-/// The folder of the modules.
+/// Compiles the modules and returns their folder.
 fn compile(prefix: &Path) -> Result<PathBuf, String> {
     let mut wrapper = command(prefix.join("bin/rmpifort"));
     wrapper.arg("--modules").env("RMPI_FC", "gfortran");
@@ -118,23 +123,23 @@ fn compile(prefix: &Path) -> Result<PathBuf, String> {
     ))
 }
 
-/// Modules of sources that are no longer installed: their names end otherwise.
+/// Removes modules of sources that are no longer installed: the folder's name ends with a hash of the sources.
 fn remove_old(made: &Path) {
     let sources = |path: &Path| Some(path.file_name()?.to_str()?.rsplit_once('-')?.1.to_owned());
     let all = made.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in all.into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() && sources(&path) != sources(made) {
-            // A file of another user may stay if it cannot be removed: nothing looks for it.
+            // A folder of another user that cannot be removed does no harm: nothing uses it.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// `rmpi-fortran`, with the modules of gfortran where they were made.
+/// The pkg-config file `rmpi-fortran`, with gfortran's modules if they are in the tree.
 fn package_config(prefix: &Path, made: Option<&Path>) -> Result<(), String> {
     let folder = made.and_then(Path::file_name);
-    // In the user's cache, where the tree is read-only.
+    // If the tree is read-only, they are in the user's cache.
     let is_here = made.is_some_and(|made| made.starts_with(prefix));
     let folder = folder.filter(|_| is_here);
     let (modules, include, library) = match folder {
@@ -167,14 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_stands_on_that_of_c_and_never_embeds_it() {
+    fn the_library_is_linked_against_that_of_c_and_never_embeds_it() {
         let path = Path::new("x");
         let link = link_command(path, path, path);
-        let words: Vec<_> = link.get_args().map(|word| word.to_string_lossy()).collect();
-        assert!(words.contains(&"-lmpi_abi".into()), "{words:?}");
+        let args: Vec<_> = link.get_args().map(|arg| arg.to_string_lossy()).collect();
+        assert!(args.contains(&"-lmpi_abi".into()), "{args:?}");
         assert!(
-            words.contains(&"-Wl,-soname,librmpi_fortran.so.1".into()),
-            "{words:?}"
+            args.contains(&"-Wl,-soname,librmpi_fortran.so.1".into()),
+            "{args:?}"
         );
     }
 
@@ -194,8 +199,8 @@ mod tests {
         }
         remove_old(&folder.join(names[0]));
         let kept = names.map(|name| folder.join(name).is_dir());
-        let gone = !old.exists();
+        let removed = !old.exists();
         fs::remove_dir_all(&folder).unwrap();
-        assert!(kept == [true, true] && gone);
+        assert!(kept == [true, true] && removed);
     }
 }

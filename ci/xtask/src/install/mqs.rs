@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librmpi_mqs.so`, which debuggers load, its header, and programs that can never end.
+//! `librmpi_mqs.so`, which debuggers load, its header, and example programs that never end.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,9 @@ use super::{copy, copy_folder, rename, shared_library, write};
 use crate::process::show;
 use crate::tree::{cargo, make_folder, root, target};
 
-/// Builds the library and installs it beside the MPI library, where that says it is. Always optimized, for only then it can be
-/// linked: what might panic lacks a function (`mqs/dll`). A debugger may unload it, for nothing of it runs between two calls.
+/// Builds the library and installs it beside the MPI library, at the path that the MPI library reports to debuggers. It
+/// is always built optimized: otherwise code that might panic remains, which cannot be linked (`mqs/dll`). A debugger
+/// may unload the library, because none of its code runs between two calls.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let mut build = cargo();
     build.args(["build", "--quiet", "--release", "-p", "mqs-dll"]);
@@ -33,7 +34,8 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
         .try_for_each(|folder| commands_of_gdb(prefix, folder))
 }
 
-/// What gdb loads to know MPI: scripts, which find the rest of the installation from where they lie.
+/// Installs gdb's commands for MPI: Python scripts, which find the rest of the installation relative to their own
+/// folder.
 fn commands_of_gdb(prefix: &Path, folder: &str) -> Result<(), String> {
     let from = root().join("mqs/gdb").join(folder);
     let to = prefix.join("share/rmpi/gdb").join(folder);

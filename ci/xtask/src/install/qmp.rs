@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `libqmp.so`, its headers, and the files by which builds of other programs find them.
+//! `libqmp.so`, its headers, and the files by which build systems find them.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,8 @@ use super::{STAYS, copy, rename, shared_library, write};
 use crate::process::show;
 use crate::tree::{make_folder, read, root};
 
-/// Links the library from cargo's static one and `print.c`, against the MPI library of the same tree, and installs the rest.
+/// Links the library from cargo's static one and `print.c`, against the MPI library of the same tree, and installs the
+/// other files.
 pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
     let source = root().join("qmp");
     for header in ["qmp.h", "qmp.hpp"] {
@@ -70,7 +71,7 @@ const EXAMPLES: [&str; 9] = [
 const SHARED: &str = "libqmp.so";
 const CMAKE: &str = "lib/cmake/QMP";
 
-/// Only the functions of the table leave the library.
+/// The library exports only the functions of the table.
 fn version_script(table: &str) -> String {
     let rows = table.lines().filter(|line| !line.starts_with('#'));
     let names: String = rows
@@ -83,7 +84,7 @@ fn link_command(archive: &Path, print: &Path, script: &Path, lib: &Path, to: &Pa
     let mut link = shared_library(archive, script, SHARED, to);
     link.args(["-fPIC", "-O2", "-std=gnu11", "-D_GNU_SOURCE"])
         .arg(print);
-    // The MPI library lies beside it, wherever the tree is moved.
+    // The MPI library is in the same folder, wherever the tree is moved.
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
     link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", STAYS]);
@@ -106,14 +107,14 @@ mod tests {
     #[test]
     fn the_library_never_embeds_another_mpi() {
         let path = Path::new("x");
-        let words: Vec<String> = link_command(path, path, path, path, path)
+        let args: Vec<String> = link_command(path, path, path, path, path)
             .get_args()
-            .map(|word| word.to_string_lossy().into_owned())
+            .map(|arg| arg.to_string_lossy().into_owned())
             .collect();
-        assert!(words.contains(&"-lmpi_abi".to_owned()), "{words:?}");
+        assert!(args.contains(&"-lmpi_abi".to_owned()), "{args:?}");
         assert!(
-            words.contains(&"-Wl,-soname,libqmp.so".to_owned()),
-            "{words:?}"
+            args.contains(&"-Wl,-soname,libqmp.so".to_owned()),
+            "{args:?}"
         );
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's packages, by an apt whose lists and cache lie in a folder of ours: no root, nothing installed, and old lists
-//! of the machine do no harm.
+//! Downloads Debian's packages with an apt that has its own folder for lists and cache: root is not needed, nothing is
+//! installed, and it does not matter whether the machine's lists are old.
 
 use crate::process::ending;
 use crate::tree::{command, find_program, make_folder};
@@ -11,14 +11,14 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// An apt of our own.
+/// An apt with its own folder.
 pub(super) struct PrivateApt {
-    /// Who wants the packages, for what is printed.
-    who: &'static str,
+    /// What the packages are for, in messages.
+    purpose: &'static str,
     folder: PathBuf,
 }
 
-/// One file of the archive, as the lists describe it.
+/// A package file, as the lists describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) name: String,
@@ -28,69 +28,71 @@ pub(super) struct Package {
 }
 
 impl PrivateApt {
-    /// Makes its folders and reads the lists of packages; an error where there is no apt.
-    pub(super) fn open(who: &'static str, folder: &Path) -> Result<Self, String> {
+    /// Creates the folders and downloads the lists of packages; an error if there is no apt.
+    pub(super) fn open(purpose: &'static str, folder: &Path) -> Result<Self, String> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(format!(
-                "{who} is there for x86-64 alone, this is {}",
+                "{purpose} exists only for x86-64, this is {}",
                 std::env::consts::ARCH
             ));
         }
         for program in ["apt-get", "apt-cache", "dpkg-deb", "sha256sum"] {
             if find_program(program).is_none() {
                 return Err(format!(
-                    "{program} was not found: {who} is made of Debian's packages, which need \
+                    "{program} was not found: {purpose} is made of Debian's packages, which need \
                      apt-get, apt-cache, dpkg-deb and sha256sum (a machine with Debian 12)"
                 ));
             }
         }
         let apt = Self {
-            who,
+            purpose,
             folder: folder.to_path_buf(),
         };
         for part in ["lists/partial", "archives/partial", "files"] {
             make_folder(&folder.join(part))?;
         }
-        println!("{who}: reading the lists of packages");
-        // Half of the lists may be enough: whether a package is missing from them is seen later.
-        if let Err(why) = again(|| apt.answer("apt-get", UPDATE).map(|_| ())) {
-            println!("{who}: {why}\n{who}: going on with the lists that are there");
+        println!("{purpose}: reading the lists of packages");
+        // Some of the lists may be enough: `fetch` reports a package that is in none of them.
+        if let Err(why) = retry(|| apt.run("apt-get", UPDATE).map(|_| ())) {
+            println!("{purpose}: {why}\n{purpose}: going on with the lists that are there");
         }
         Ok(apt)
     }
 
-    /// These packages and what this machine lacks of what they depend on. Never the C library: it must fit the loader.
+    /// These packages, and those of their dependencies that this machine lacks. Never the C library, which must match
+    /// the dynamic loader.
     pub(super) fn with_missing(&self, names: &[&str]) -> Result<Vec<String>, String> {
         let args = [&["-s", "--no-install-recommends", "install"], names].concat();
-        let told = self.answer("apt-get", &args)?;
+        let text = self.run("apt-get", &args)?;
         let mut all: BTreeSet<String> = names.iter().map(|name| (*name).into()).collect();
-        all.extend(installed(&told));
+        all.extend(installed(&text));
         all.retain(|name| !LEFT_OUT.contains(&name.as_str()));
         Ok(all.into_iter().collect())
     }
 
-    /// What a package whose name never changes stands for today: the first of its dependencies that starts so.
+    /// The package that a metapackage currently stands for: the first dependency of `meta` whose name begins with
+    /// `start`.
     pub(super) fn behind(&self, meta: &str, start: &str) -> Result<String, String> {
-        let told = self.answer("apt-cache", &["depends", meta])?;
-        let mut names = told
+        let text = self.run("apt-cache", &["depends", meta])?;
+        let mut names = text
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "));
         let found = names.find(|name| name.starts_with(start));
         found
             .map(String::from)
-            .ok_or_else(|| format!("{meta} depends on no {start}..., apt-cache said:\n{told}"))
+            .ok_or_else(|| format!("{meta} depends on no {start}..., apt-cache printed:\n{text}"))
     }
 
-    /// Downloads what is not there in full; each file has the size and the SHA-256 that the lists say.
+    /// Downloads the packages that are not complete yet, and checks each file's size and SHA-256 against the lists.
     pub(super) fn fetch(&self, names: &[String]) -> Result<Vec<Package>, String> {
         let mut args = vec!["--print-uris", "download"];
         args.extend(names.iter().map(String::as_str));
-        let packages = described(&self.answer("apt-get", &args)?);
+        let packages = described(&self.run("apt-get", &args)?);
         let lacking = |name: &&String| !packages.iter().any(|package| package.name == **name);
         if let Some(name) = names.iter().find(lacking) {
             return Err(format!("the lists of packages have no {name}"));
         }
-        again(|| self.download(&packages))?;
+        retry(|| self.download(&packages))?;
         Ok(packages)
     }
 
@@ -106,36 +108,37 @@ impl PrivateApt {
         let (count, mebibytes) = (missing.len(), bytes.div_ceil(1 << 20));
         println!(
             "{}: downloading {count} packages, {mebibytes} MiB",
-            self.who
+            self.purpose
         );
         let mut args = vec!["download"];
         args.extend(missing.iter().map(|package| package.name.as_str()));
         for package in &missing {
-            // A file that is there and wrong would be taken for the right one.
+            // apt would keep an existing file even if its content is wrong.
             let _ = fs::remove_file(self.file(package));
         }
-        let told = self.answer_in("files", "apt-get", &args);
+        let done = self.run_in("files", "apt-get", &args);
         let wrong = missing
             .iter()
             .find_map(|package| package.check(&self.file(package)).err());
-        match (wrong, told) {
+        match (wrong, done) {
             (None, _) => Ok(()),
             (Some(why), Ok(_)) => Err(why),
             (Some(_), Err(why)) => Err(why),
         }
     }
 
-    /// Where a downloaded package lies.
+    /// The path of a downloaded package.
     pub(super) fn file(&self, package: &Package) -> PathBuf {
         self.folder.join("files").join(&package.file)
     }
 
-    /// What `apt-get` or `apt-cache` prints, far from the files: apt does not describe what lies where it works.
-    fn answer(&self, program: &str, args: &[&str]) -> Result<String, String> {
-        self.answer_in("", program, args)
+    /// The output of `apt-get` or `apt-cache`. The working directory is not that of the files, because apt does not
+    /// list files that are already in its working directory.
+    fn run(&self, program: &str, args: &[&str]) -> Result<String, String> {
+        self.run_in("", program, args)
     }
 
-    fn answer_in(&self, part: &str, program: &str, args: &[&str]) -> Result<String, String> {
+    fn run_in(&self, part: &str, program: &str, args: &[&str]) -> Result<String, String> {
         let mut apt = command(program);
         apt.env("LC_ALL", "C").current_dir(self.folder.join(part));
         for (name, value) in [
@@ -160,29 +163,31 @@ impl PrivateApt {
 }
 
 impl Package {
-    /// Whether the file is the one that the lists describe.
+    /// An error unless the file has the size and the SHA-256 that the lists have.
     fn check(&self, file: &Path) -> Result<(), String> {
         let bytes = fs::metadata(file).map_or(0, |data| data.len());
         if bytes != self.bytes {
-            let (name, wanted) = (&self.file, self.bytes);
-            return Err(format!("{name} has {bytes} bytes, the lists say {wanted}"));
+            let (name, expected) = (&self.file, self.bytes);
+            return Err(format!(
+                "{name} has {bytes} bytes, the lists have {expected}"
+            ));
         }
         let mut sum = command("sha256sum");
         sum.arg("--").arg(file);
-        let told = output(sum, "sha256sum")?;
-        // A name with odd letters makes the line begin with a backslash.
-        let told = told.trim_start_matches('\\');
-        if told.starts_with(&self.sha256) {
+        let text = output(sum, "sha256sum")?;
+        // If the file's name has special characters, the line begins with a backslash.
+        let text = text.trim_start_matches('\\');
+        if text.starts_with(&self.sha256) {
             return Ok(());
         }
-        let (name, wanted) = (&self.file, &self.sha256);
+        let (name, expected) = (&self.file, &self.sha256);
         Err(format!(
-            "{name} is not what the lists describe: expected the SHA-256 {wanted}, found {told}"
+            "{name} is not what the lists describe: expected the SHA-256 {expected}, found {text}"
         ))
     }
 }
 
-/// Runs a program in our own process group, so that Ctrl-C ends it with us; its standard output, or why it failed.
+/// Runs a program in this process group, so that Ctrl-C ends both; returns its standard output, or why it failed.
 pub(super) fn output(mut program: Command, name: &str) -> Result<String, String> {
     program.stdin(std::process::Stdio::null());
     let done = program
@@ -191,14 +196,14 @@ pub(super) fn output(mut program: Command, name: &str) -> Result<String, String>
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
-    let told = String::from_utf8_lossy(&done.stderr);
-    let told: Vec<&str> = told.trim().lines().take(TOLD_LINES_MAX).collect();
-    let (end, told) = (ending(done.status), told.join("\n"));
-    Err(format!("`{name}` {end}: {told}"))
+    let text = String::from_utf8_lossy(&done.stderr);
+    let text: Vec<&str> = text.trim().lines().take(ERROR_LINES_MAX).collect();
+    let (end, text) = (ending(done.status), text.join("\n"));
+    Err(format!("`{name}` {end}: {text}"))
 }
 
-/// Does it up to three times: mirrors and networks have bad moments.
-fn again(mut work: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+/// Tries `work` up to three times, because downloads may fail temporarily.
+fn retry(mut work: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     for turn in 1..ATTEMPTS {
         match work() {
             Ok(()) => return Ok(()),
@@ -209,18 +214,18 @@ fn again(mut work: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     work()
 }
 
-/// The packages in the lines `Inst NAME (VERSION ...)` of a simulated installation.
-fn installed(told: &str) -> impl Iterator<Item = String> {
-    told.lines()
+/// Parses the lines `Inst NAME (VERSION ...)` of a simulated installation: the names of the packages.
+fn installed(text: &str) -> impl Iterator<Item = String> {
+    text.lines()
         .filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next())
         .map(String::from)
 }
 
-/// The lines `'ADDRESS' FILE BYTES SHA256:HASH` of `--print-uris`.
-fn described(told: &str) -> Vec<Package> {
+/// Parses the lines `'ADDRESS' FILE BYTES SHA256:HASH` of `--print-uris`.
+fn described(text: &str) -> Vec<Package> {
     let package = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [address, file, bytes, hash] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [address, file, bytes, hash] = fields[..] else {
             return None;
         };
         Some(Package {
@@ -234,7 +239,7 @@ fn described(told: &str) -> Vec<Package> {
             sha256: hash.strip_prefix("SHA256:")?.into(),
         })
     };
-    told.lines().filter_map(package).collect()
+    text.lines().filter_map(package).collect()
 }
 
 const LEFT_OUT: &[&str] = &[
@@ -244,9 +249,9 @@ const LEFT_OUT: &[&str] = &[
     "libc-dev-bin",
     "linux-libc-dev",
 ];
-/// Without the option a list that cannot be had is only a warning.
+/// Without the option, apt only warns about a list that it cannot download.
 const UPDATE: &[&str] = &["update", "-o", "APT::Update::Error-Mode=any"];
-const TOLD_LINES_MAX: usize = 6;
+const ERROR_LINES_MAX: usize = 6;
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -265,8 +270,8 @@ mod tests {
 
     #[test]
     fn files_are_read_from_the_addresses() {
-        let told = "Reading...\n'http://m/p/kmod_30%2b2_amd64.deb' kmod_30+2_amd64.deb 95180 SHA256:e21a\n";
-        let found = described(told);
+        let text = "Reading...\n'http://m/p/kmod_30%2b2_amd64.deb' kmod_30+2_amd64.deb 95180 SHA256:e21a\n";
+        let found = described(text);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].bytes), ("kmod", 95180));
         assert_eq!(found[0].sha256, "e21a");
@@ -274,9 +279,9 @@ mod tests {
 
     #[test]
     fn what_would_be_installed_is_read() {
-        let told =
+        let text =
             "Inst libslirp0 (4.7 Debian:12 [amd64])\nConf libslirp0 (4.7)\nInst a [1] (2 x)\n";
-        assert_eq!(installed(told).collect::<Vec<_>>(), ["libslirp0", "a"]);
+        assert_eq!(installed(text).collect::<Vec<_>>(), ["libslirp0", "a"]);
     }
 
     #[test]
@@ -286,14 +291,14 @@ mod tests {
         let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(described_as(3, sum).check(&file), Ok(()));
         let short = described_as(4, sum).check(&file).unwrap_err();
-        assert!(short.contains("has 3 bytes, the lists say 4"), "{short}");
+        assert!(short.contains("has 3 bytes, the lists have 4"), "{short}");
         let other = described_as(3, "00").check(&file).unwrap_err();
         assert!(other.contains("expected the SHA-256 00"), "{other}");
         fs::remove_file(&file).unwrap();
     }
 
     #[test]
-    fn a_program_that_fails_says_why() {
+    fn the_error_of_a_failed_program_has_its_output() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo reason >&2; exit 3"]);
         let why = output(shell, "sh").unwrap_err();

@@ -7,9 +7,9 @@ use crate::tree::{command, make_folder, prefix, root, target};
 use std::path::Path;
 use std::time::Duration;
 
-/// Installs, compiles the ping-pong without MPI, and answers the command that measures both. `words`: the number of pairs, of
-/// rounds and of bytes, as far as they are given.
-pub(super) fn command_line(guest: &Guest, words: &[String]) -> Result<Vec<String>, String> {
+/// Installs rmpi, compiles the ping-pong without MPI, and returns the command that measures both. `args`: the numbers
+/// of pairs, rounds and bytes; the last ones may be missing.
+pub(super) fn command_line(guest: &Guest, args: &[String]) -> Result<Vec<String>, String> {
     crate::install::run(&[])?;
     let pingpong = compile(guest)?;
     let by_crate = compile_with_crate().unwrap_or_else(|why| {
@@ -24,11 +24,11 @@ pub(super) fn command_line(guest: &Guest, words: &[String]) -> Result<Vec<String
         pingpong,
         by_crate,
     ];
-    line.extend_from_slice(words);
+    line.extend_from_slice(args);
     Ok(line)
 }
 
-/// With the headers and the library that the guest has; none have to be installed.
+/// Compiles the ping-pong in C with the guest's headers and library: this machine needs none.
 fn compile(guest: &Guest) -> Result<String, String> {
     let include = guest.include()?;
     let library = include.with_file_name("lib/x86_64-linux-gnu");
@@ -50,7 +50,7 @@ fn compile(guest: &Guest) -> Result<String, String> {
     Ok(program.to_string_lossy().into_owned())
 }
 
-/// The same through the crate `ibverbs`, which builds a part of rdma-core and generates its bindings.
+/// Compiles the ping-pong that uses the crate `ibverbs`, which builds a part of rdma-core and generates its bindings.
 fn compile_with_crate() -> Result<String, String> {
     let folder = target().join("softroce/ibverbs");
     let mut cargo = command("cargo");
@@ -66,15 +66,15 @@ fn compile_with_crate() -> Result<String, String> {
         .env("CARGO_TARGET_DIR", &folder)
         .env("BINDGEN_EXTRA_CLANG_ARGS", compilers_headers()?);
     quiet(cargo, Duration::from_secs(600)).map_err(|why| {
-        let wanted = "cmake, libclang-dev, libnl-3-dev and libnl-route-3-dev";
+        let packages = "cmake, libclang-dev, libnl-3-dev and libnl-route-3-dev";
         let last = why.lines().last().unwrap_or_default();
-        format!("it needs {wanted} (or LIBCLANG_PATH): {last}")
+        format!("it needs {packages} (or LIBCLANG_PATH): {last}")
     })?;
     let program = folder.join("release/ibverbs-pingpong");
     Ok(program.to_string_lossy().into_owned())
 }
 
-/// `stddef.h` and its like, which a bare libclang lacks.
+/// The option for the C compiler's own headers, such as `stddef.h`: libclang alone lacks them.
 fn compilers_headers() -> Result<String, String> {
     let mut cc = command("cc");
     cc.arg("-print-file-name=include");

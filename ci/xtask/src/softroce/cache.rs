@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The folder `target/vm`: unpacked packages, fetched when they are missing.
 //!
-//! | folder | holds |
-//! |---|---|
-//! | `qemu/root` | the emulator, its firmware and the libraries that this machine lacks |
-//! | `host/root` | busybox, kmod: what the outside needs to make the guest's first files |
-//! | `tools/root` | laid over the machine's files in the guest: `rdma`, `ibv_*`, `ib_*`, libibverbs and its headers, ssh and its server |
-//! | `kernel-SERIES/root`, `early` | kernel and modules; the modules that lead to the root, in the order of loading |
-//! | `apt` | lists of packages, downloads under way |
-//! | `run` | a folder for each guest that is running |
+//! | folder                        | holds |
+//! |-------------------------------|-----|
+//! | `qemu/root`                   | the emulator, its firmware and the libraries that this machine lacks |
+//! | `host/root`                   | busybox, kmod: programs that make the guest's initramfs |
+//! | `tools/root`                  | laid over the machine's files in the guest: `rdma`, `ibv_*`, `ib_*`, libibverbs and its headers, ssh and its server |
+//! | `kernel-SERIES/root`, `early` | kernel and modules; the modules that are needed to mount the root, in the order of loading |
+//! | `apt`                         | lists of packages, unfinished downloads |
+//! | `run`                         | a folder for each guest that is running |
 //!
-//! A group appears under its name when it is whole, so one that is there is whole. It is fetched anew when the list of its
-//! packages has changed, which lies beside them (`asked`).
+//! A group's folder gets its name only when it is complete. A group is fetched again when the list of its packages
+//! changes; the folder contains that list (`asked`).
 
 use super::apt::{Package, PrivateApt, output};
 use super::kernel::{self, KernelSeries};
@@ -26,7 +26,7 @@ pub(super) struct Cache {
     series: KernelSeries,
 }
 
-/// Fills the folder with what a guest of this kernel needs. Does nothing, at once, where all is there.
+/// Fills the folder with what a guest of this kernel needs; returns at once if nothing is missing.
 pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     let cache = Cache {
         folder: target().join("vm"),
@@ -42,7 +42,7 @@ pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     cache.make(
         &PackageGroup::new(&cache.kernel_group(), series.package().into()),
         &mut apt,
-        // The image alone: what it depends on is for installing it.
+        // Only the image: its dependencies are needed only to install it.
         |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
         |new| kernel::prepare(&cache, new),
     )?;
@@ -55,12 +55,12 @@ impl Cache {
         self.folder.join("qemu/root")
     }
 
-    /// Programs that run outside.
+    /// Programs that run on this machine.
     pub(super) fn host(&self) -> PathBuf {
         self.folder.join("host/root")
     }
 
-    /// What is laid over the machine's files in the guest.
+    /// The files that the guest has in addition to this machine's (overlay).
     pub(super) fn tools(&self) -> PathBuf {
         self.folder.join("tools/root")
     }
@@ -70,12 +70,12 @@ impl Cache {
         self.folder.join(self.kernel_group()).join("root")
     }
 
-    /// The modules that lead to the guest's root.
+    /// The modules that are needed to mount the guest's root.
     pub(super) fn early(&self) -> PathBuf {
         self.folder.join(self.kernel_group()).join("early")
     }
 
-    /// Where the folders of running guests are made.
+    /// The folder for the folders of running guests.
     pub(super) fn runs(&self) -> PathBuf {
         self.folder.join("run")
     }
@@ -84,7 +84,8 @@ impl Cache {
         format!("kernel-{}", self.series.name())
     }
 
-    /// Makes one group of packages, unless it is there: `names` chooses them, `finish` works on the new folder.
+    /// Fetches and unpacks one group of packages, unless it is there: `names` returns the packages, `finish` completes
+    /// the new folder.
     fn make(
         &self,
         group: &PackageGroup,
@@ -124,57 +125,58 @@ impl Cache {
 /// Packages that are unpacked into one folder.
 struct PackageGroup {
     name: String,
-    /// For which packages apt is asked.
-    asked: String,
+    /// The requested packages, one per line.
+    requested: String,
 }
 
 impl PackageGroup {
-    fn new(name: &str, asked: String) -> Self {
+    fn new(name: &str, requested: String) -> Self {
         let name = name.into();
-        Self { name, asked }
+        Self { name, requested }
     }
 
-    /// Whether the folder was made of the packages that are asked for today.
+    /// Whether the folder was made of the packages that are requested now.
     fn is_in(&self, folder: &Path) -> bool {
-        fs::read_to_string(folder.join(NOTE)).is_ok_and(|asked| asked == self.asked)
+        fs::read_to_string(folder.join(NOTE)).is_ok_and(|requested| requested == self.requested)
     }
 
     fn note_in(&self, folder: &Path) -> Result<(), String> {
         let note = folder.join(NOTE);
-        fs::write(&note, &self.asked)
+        fs::write(&note, &self.requested)
             .map_err(|why| format!("cannot write {}: {why}", note.display()))
     }
 }
 
-/// A folder with packages of the distribution, unpacked: those in `whole` with what this machine lacks of what they depend on,
-/// and those in `alone` without that. It is filled once for the same names.
+/// Unpacks packages of the distribution below `folder` and returns the path: those in `whole` with their dependencies
+/// that this machine lacks, those in `alone` without dependencies. Does nothing if the folder was made of the same
+/// packages.
 pub(crate) fn packages(
-    who: &'static str,
-    home: &Path,
+    purpose: &'static str,
+    folder: &Path,
     whole: &[&str],
     alone: &[&str],
 ) -> Result<PathBuf, String> {
-    let root = home.join("root");
-    make_folder(home)?;
-    let _lock = lock(home)?;
-    let (asked, note) = ([whole, alone].concat().join("\n"), home.join("asked"));
-    if root.exists() && fs::read_to_string(&note).is_ok_and(|names| names == asked) {
+    let root = folder.join("root");
+    make_folder(folder)?;
+    let _lock = lock(folder)?;
+    let (requested, note) = ([whole, alone].concat().join("\n"), folder.join("asked"));
+    if root.exists() && fs::read_to_string(&note).is_ok_and(|names| names == requested) {
         return Ok(root);
     }
-    let apt = PrivateApt::open(who, &home.join("apt"))?;
+    let apt = PrivateApt::open(purpose, &folder.join("apt"))?;
     let mut names = apt.with_missing(whole)?;
     names.extend(alone.iter().map(|name| (*name).into()));
     let packages = apt.fetch(&names)?;
-    let new = home.join("root.new");
+    let new = folder.join("root.new");
     remove(&new)?;
     unpack(&apt, &packages, &new)?;
     remove(&root)?;
     fs::rename(&new, &root).map_err(|why| format!("cannot rename {}: {why}", new.display()))?;
-    fs::write(&note, asked).map_err(|why| format!("cannot write {}: {why}", note.display()))?;
+    fs::write(&note, requested).map_err(|why| format!("cannot write {}: {why}", note.display()))?;
     Ok(root)
 }
 
-/// Two of us must not fill the folder at once. The lock goes with the process, however that ends.
+/// Locks the folder against other processes that would fill it. The lock ends with the process.
 fn lock(folder: &Path) -> Result<File, String> {
     let path = folder.join("lock");
     let wrong = |why| format!("cannot lock {}: {why}", path.display());
@@ -193,8 +195,8 @@ fn unpack(apt: &PrivateApt, packages: &[Package], root: &Path) -> Result<(), Str
     merge_usr(root)
 }
 
-/// Debian 12's packages still bring `/bin`, `/sbin` and `/lib`. Laid over a root where these are links, such a folder
-/// would hide the link and with it every program: so they become links here too.
+/// Debian 12's packages still bring `/bin`, `/sbin` and `/lib`. In an overlay over a root where these are links, such a
+/// folder would hide the link and with it every program: so they become links here too.
 fn merge_usr(root: &Path) -> Result<(), String> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         let dir = root.join(name);
@@ -214,7 +216,7 @@ fn merge_usr(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes a file or a whole folder; that there is none is well too.
+/// Removes a file or a whole folder, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), String> {
     let done = if path.is_dir() && !path.is_symlink() {
         fs::remove_dir_all(path)
@@ -229,10 +231,10 @@ pub(super) fn remove(path: &Path) -> Result<(), String> {
     }
 }
 
-/// In the folder of a group: what was asked for.
+/// The file in a group's folder that lists the requested packages.
 const NOTE: &str = "asked";
 
-/// Named packages come even where the machine has them, so that the folder is the same everywhere.
+/// These packages are fetched even if this machine has them, so that the folders are the same everywhere.
 const GROUPS: &[(&str, &[&str])] = &[
     ("host", &["busybox-static", "kmod", "libkmod2"]),
     (
@@ -245,7 +247,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        // Not the package rdma-core: it wants systemd and udev, and the command `rdma` is iproute2's.
+        // Not the package rdma-core: it depends on systemd and udev, and the command `rdma` comes with iproute2.
         "tools",
         &[
             "ibverbs-utils",

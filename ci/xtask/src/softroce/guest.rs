@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guest is like, and running a command in it: `Guest::new().share(dir).run(&["ibv_devices"])`.
+//! The settings of a guest, and running a command in it: `Guest::new().share(dir).run(&["ibv_devices"])`.
 
 use super::cache::{self, Cache};
 use super::kernel::KernelSeries;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A virtual machine to be started: once for each command that is run.
+/// The settings of a virtual machine, which is booted once for each command.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
     pub(super) series: KernelSeries,
@@ -26,29 +26,29 @@ pub(crate) struct Guest {
     target: OutputTarget,
 }
 
-/// What became of a command.
+/// How a command ended, and its output.
 #[derive(Debug)]
 pub(crate) struct GuestOutcome {
     pub(crate) end: GuestEnd,
-    /// Empty if it was shown at once.
+    /// Empty if the output was shown instead of kept.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) wall: Duration,
 }
 
-/// How it ended.
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GuestEnd {
     /// By itself, with this code.
     Code(i32),
-    /// It was stopped, since its time was over.
+    /// It was stopped because its time was over.
     TimedOut,
-    /// The guest was gone before the command's end, or never came so far: why, in words.
+    /// The guest ended before the command did, or before the command started; the reason.
     Lost(String),
 }
 
 impl Guest {
-    /// Kernel 6.1, Ethernet frames of 1500 bytes, 1 GiB of memory, five minutes.
+    /// The defaults: kernel 6.1, Ethernet frames of 1500 bytes, 1 GiB of memory, five minutes.
     pub(crate) fn new() -> Self {
         Self {
             series: KernelSeries::default(),
@@ -64,84 +64,84 @@ impl Guest {
         }
     }
 
-    /// Another kernel.
+    /// Sets the kernel.
     pub(crate) fn kernel(mut self, series: KernelSeries) -> Self {
         self.series = series;
         self
     }
 
-    /// Frames of another size: 4200 bytes give rxe its largest packets, 4096.
+    /// Sets the size of Ethernet frames: 4200 bytes give rxe its largest packets, 4096.
     pub(crate) fn mtu(mut self, bytes: u32) -> Self {
         self.mtu_bytes = bytes;
         self
     }
 
-    /// Processors; without it two, or one each for two guests.
+    /// Sets the number of processors; the default is two, or one each for two guests.
     pub(crate) fn processors(mut self, count: u32) -> Self {
         self.processors = Some(count);
         self
     }
 
-    /// Memory; what the command writes lies there too.
+    /// Sets the memory, which also holds the files that the command writes.
     pub(crate) fn memory(mut self, mebibytes: u32) -> Self {
         self.memory_mib = mebibytes;
         self
     }
 
-    /// A folder that the guest writes to, at the path that it has outside.
+    /// Shares a folder, which the guest may write to, at the same path.
     pub(crate) fn share(mut self, dir: &Path) -> Self {
         self.share = Some(dir.to_path_buf());
         self
     }
 
-    /// Words for `tc netem` on every device that sends: `loss 1%`.
-    pub(crate) fn netem(mut self, words: &str) -> Self {
-        self.netem = words.into();
+    /// Sets arguments for `tc netem` on every device that sends: `loss 1%`.
+    pub(crate) fn netem(mut self, args: &str) -> Self {
+        self.netem = args.into();
         self
     }
 
-    /// Two network cards more, on one wire and behind an IOMMU, for drivers in user space.
+    /// Adds two network cards, connected with each other and behind an IOMMU, for drivers in user space.
     pub(crate) fn cards(mut self) -> Self {
         self.has_cards = true;
         self
     }
 
-    /// Keeps the kernel's messages in a file.
+    /// Appends the kernel's messages to a file.
     pub(crate) fn log(mut self, file: &Path) -> Self {
         self.log = Some(file.to_path_buf());
         self
     }
 
-    /// How long it may take, with booting.
+    /// Sets how long a run may take, including booting.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Shows the output as it comes, instead of keeping it.
+    /// Shows the output as it arrives, instead of keeping it.
     pub(crate) fn shown(mut self) -> Self {
         self.target = OutputTarget::Shown;
         self
     }
 
-    /// The folder with the headers of rdma-core, as the guest has it.
+    /// The folder with the guest's headers of rdma-core.
     pub(crate) fn include(&self) -> Result<PathBuf, String> {
         Ok(self.prepared()?.tools().join("usr/include"))
     }
 
-    /// Boots, runs a command and powers off. An error if there is no machine to boot.
+    /// Boots, runs a command and powers off. An error if the machine cannot be started.
     pub(crate) fn run(&self, command: &[impl AsRef<str>]) -> Result<GuestOutcome, String> {
         let cache = self.prepared()?;
         let start = Instant::now();
-        let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-        let mut machine = Machine::start(&cache, self, Wire::None, &words)?;
+        let args: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        let mut machine = Machine::start(&cache, self, Wire::None, &args)?;
         let mut streams = Streams::new(self.target, &[""]);
         streams.read(0, machine.output());
         let in_time = streams.until_all_end(start + self.limit)?;
         self.outcome(machine, streams.kept(0), in_time, start)
     }
 
-    /// Boots two guests on one wire and runs a line of shell in each, once they reach each other.
+    /// Boots two connected guests and runs a shell command in each, once they reach each other.
     pub(crate) fn run_two(&self, a: &str, b: &str) -> Result<[GuestOutcome; 2], String> {
         let start = Instant::now();
         let streams = Streams::new(self.target, &["a: ", "b: "]);
@@ -153,18 +153,18 @@ impl Guest {
         ])
     }
 
-    /// Boots two guests on one wire and runs a command in guest a, once they reach each other. Guest b is there until it has
-    /// ended.
+    /// Boots two connected guests and runs a command in guest a, once they reach each other. Guest b stays until the
+    /// command has ended.
     pub(crate) fn run_beside(&self, command: &[impl AsRef<str>]) -> Result<GuestOutcome, String> {
         let start = Instant::now();
-        let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        let args: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let streams = Streams::new(self.target, &["", "b: "]);
-        let mut two = self.start_two(&words, STAY, streams, start)?;
+        let mut two = self.start_two(&args, STAY, streams, start)?;
         let in_time = two.streams.until_one_ends(start + self.limit)?;
         let mut outcome = self.outcome(two.a, two.streams.kept(0), in_time, start)?;
         let far = self.outcome(two.b, two.streams.kept(1), in_time, start)?;
         if two.streams.has_ended(1) && !two.streams.has_ended(0) {
-            outcome.end = GuestEnd::Lost(format!("guest b: {}", far.in_words()));
+            outcome.end = GuestEnd::Lost(format!("guest b: {}", far.ending()));
         }
         Ok(outcome)
     }
@@ -189,7 +189,7 @@ impl Guest {
         })
     }
 
-    /// Fetches what is missing; checks the folder.
+    /// Fetches missing packages; an error if the folder to be shared does not exist.
     fn prepared(&self) -> Result<Cache, String> {
         if let Some(dir) = self.share.as_ref().filter(|dir| !dir.is_dir()) {
             return Err(format!("there is no folder {} to share", dir.display()));
@@ -197,7 +197,7 @@ impl Guest {
         cache::fill(self.series)
     }
 
-    /// Judges what a machine left, and ends it.
+    /// Reads the outcome from a machine's files, and stops the machine.
     fn outcome(
         &self,
         machine: Machine,
@@ -224,7 +224,7 @@ impl Guest {
     }
 }
 
-/// Two guests that run.
+/// Two running guests and their output.
 struct Two {
     a: Machine,
     b: Machine,
@@ -232,8 +232,8 @@ struct Two {
 }
 
 impl GuestOutcome {
-    /// The end in words: `ended with code 3`.
-    pub(crate) fn in_words(&self) -> String {
+    /// How it ended, for a message: `ended with code 3`.
+    pub(crate) fn ending(&self) -> String {
         match &self.end {
             GuestEnd::Code(code) => format!("ended with code {code}"),
             GuestEnd::TimedOut => format!("was stopped after {}", seconds(self.wall)),
@@ -242,7 +242,7 @@ impl GuestOutcome {
     }
 }
 
-/// Adds to a file: two guests share one.
+/// Appends to a file: two guests have the same log.
 fn append(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
     let mut options = fs::File::options();
@@ -253,7 +253,7 @@ fn append(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
         .write_all(bytes)
 }
 
-/// Waits for the socket of the wire: this emulator calls once and never again.
+/// Waits until guest b's emulator has opened the socket: guest a's emulator tries to connect only once.
 fn wait_for(socket: &Path, deadline: Instant) -> Result<(), String> {
     while !socket.exists() {
         if Instant::now() >= deadline {
@@ -264,7 +264,7 @@ fn wait_for(socket: &Path, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// What guest b does that is only there to be reached.
+/// The command of a guest b that is only the peer.
 const STAY: &[&str] = &["sleep", "infinity"];
 const WIRE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -282,22 +282,22 @@ mod tests {
     }
 
     #[test]
-    fn ends_have_words() {
+    fn ends_have_messages() {
         let outcome = |end| GuestOutcome {
             end,
             stdout: String::new(),
             stderr: String::new(),
             wall: Duration::from_secs(12),
         };
-        assert_eq!(outcome(GuestEnd::Code(3)).in_words(), "ended with code 3");
+        assert_eq!(outcome(GuestEnd::Code(3)).ending(), "ended with code 3");
         assert_eq!(
-            outcome(GuestEnd::TimedOut).in_words(),
+            outcome(GuestEnd::TimedOut).ending(),
             "was stopped after 12 s"
         );
     }
 
     #[test]
-    fn a_wire_that_never_comes_is_an_error() {
+    fn a_socket_that_never_appears_is_an_error() {
         let missing = Path::new("/no/such/socket");
         assert!(wait_for(missing, Instant::now()).is_err());
         assert_eq!(wait_for(Path::new("/"), Instant::now()), Ok(()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's kernels: which there are, their modules, and the first files that a guest sees.
+//! Debian's kernels, their modules, and the initramfs of a guest.
 
 use super::apt::output;
 use super::cache::Cache;
@@ -11,18 +11,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kernel of Debian 12 that has `rdma_rxe`. Those for clouds have not.
+/// A kernel of Debian 12 that has `rdma_rxe`, which the kernels for clouds do not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum KernelSeries {
-    /// Debian 12's own: rxe works in tasklets, so its speed is steadier.
+    /// Debian 12's own kernel: rxe works in tasklets, so its speed varies less.
     #[default]
     V6_1,
-    /// Newer, from its updates: what today's kernels do.
+    /// A newer kernel from Debian's updates, which behaves as current kernels do.
     V6_12,
 }
 
 impl KernelSeries {
-    /// The one that is called so.
+    /// The series of this name.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         let all = [Self::V6_1, Self::V6_12];
         all.into_iter()
@@ -40,7 +40,7 @@ impl KernelSeries {
         }
     }
 
-    /// The package whose name stays while the kernel's own changes every few weeks.
+    /// The metapackage, whose name stays the same; that of the kernel's package changes every few weeks.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-amd64",
@@ -49,7 +49,8 @@ impl KernelSeries {
     }
 }
 
-/// Makes of an unpacked kernel in `new` one that boots: lists of modules, and those that lead to the root.
+/// Completes an unpacked kernel in `new` so that it boots: the list of dependencies between modules, and the modules
+/// that are needed to mount the root.
 pub(super) fn prepare(cache: &Cache, new: &Path) -> Result<(), String> {
     let root = new.join("root");
     let version = version(&root)?;
@@ -89,7 +90,7 @@ pub(super) fn version(root: &Path) -> Result<String, String> {
         .ok_or_else(|| format!("{} holds no vmlinuz", boot.display()))
 }
 
-/// The archive (cpio, "newc") that the kernel unpacks first: busybox, `init` and the early modules.
+/// The initramfs (cpio, "newc"): busybox, `init` and the early modules.
 pub(super) fn initramfs(cache: &Cache, init: &Path) -> Result<Vec<u8>, String> {
     let early = cache.early();
     let files =
@@ -143,13 +144,14 @@ impl Archive {
     }
 }
 
-/// The paths of the modules called `wanted` and of all they need, in the order of loading. What is built in falls out.
+/// The paths of the modules `names` and of all modules they need, in the order of loading. Built-in modules are left
+/// out.
 fn in_order<'a>(
     dependencies: &'a str,
     builtin: &str,
-    wanted: &[&str],
+    names: &[&str],
 ) -> Result<Vec<&'a str>, String> {
-    // `a.ko: b.ko c.ko`: a needs both, and c goes before b.
+    // `a.ko: b.ko c.ko`: a needs b and c, and c is loaded before b.
     let table: BTreeMap<String, Vec<&str>> = dependencies
         .lines()
         .filter_map(|line| line.split_once(':'))
@@ -160,7 +162,7 @@ fn in_order<'a>(
         })
         .collect();
     let mut all = Vec::new();
-    for name in wanted {
+    for name in names {
         match table.get(*name) {
             Some(order) => all.extend(order),
             None if builtin.lines().any(|path| stem(path) == *name) => {}
@@ -205,7 +207,7 @@ fn busybox(cache: &Cache) -> PathBuf {
     cache.host().join("bin/busybox")
 }
 
-/// One of the programs for the outside, with its libraries.
+/// A program of the group `host`, with its libraries.
 fn tool(cache: &Cache, name: &str) -> Command {
     let mut tool = command(cache.host().join("bin").join(name));
     tool.env("LD_LIBRARY_PATH", cache.host().join(LIBRARIES));
@@ -216,9 +218,9 @@ fn bytes(file: &Path) -> Result<Vec<u8>, String> {
     fs::read(file).map_err(|why| format!("cannot read {}: {why}", file.display()))
 }
 
-/// Where Debian's packages have their libraries.
+/// The folder of the libraries in Debian's packages.
 pub(super) const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// What leads from the initramfs to the root.
+/// The modules that are needed to mount the root from the initramfs.
 const EARLY: &[&str] = &[
     "virtio_pci",
     "virtio_console",
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_module_needs_goes_before_it_and_once() {
+    fn what_a_module_needs_is_loaded_before_it_and_once() {
         let table =
             "k/9p.ko: k/9pnet.ko k/netfs.ko\nk/9pnet.ko:\nk/netfs.ko.xz:\nk/a-b.ko: k/9pnet.ko\n";
         let order = in_order(table, "k/virtio_pci.ko\n", &["virtio_pci", "a_b", "9p"]).unwrap();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One emulated machine: its folder, its emulator, the warden that ends both, and what it leaves to be read.
+//! An emulated machine: its folder, its emulator, the warden that ends both, and the files that it leaves.
 //!
-//! The warden (`ci/softroce/warden`) is the emulator's parent and holds the other end of a pipe of ours. When we close it,
-//! or end in any way, Ctrl-C and SIGKILL included, it kills the emulator and removes the folder.
+//! The warden (`ci/softroce/warden`) is the emulator's parent and reads a pipe whose other end this process holds. When
+//! this process closes the pipe or ends for any reason, Ctrl-C and SIGKILL included, the warden kills the emulator and
+//! removes the folder.
 
 use super::cache::{Cache, remove};
 use super::guest::Guest;
@@ -17,35 +18,35 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-/// What the network card of a guest is connected with.
+/// What a guest's network card is connected to.
 pub(super) enum Wire<'a> {
-    /// There is none: two devices in one guest.
+    /// Nothing: there is one guest, with two devices.
     None,
-    /// Guest b, to which the other one connects.
+    /// This is guest b, which listens for guest a.
     Listen,
-    /// Guest a, and the guest b that is listening.
+    /// This is guest a, which connects to this guest b.
     Connect(&'a Machine),
 }
 
-/// A machine that runs, or ran.
+/// A machine that runs or has run.
 pub(super) struct Machine {
     folder: PathBuf,
     warden: Option<Child>,
 }
 
 impl Machine {
-    /// Boots it with a command.
+    /// Boots a machine that runs a command.
     pub(super) fn start(
         cache: &Cache,
         guest: &Guest,
         wire: Wire<'_>,
-        words: &[&str],
+        args: &[&str],
     ) -> Result<Self, String> {
         let mut machine = Self {
             folder: new_folder(&cache.runs())?,
             warden: None,
         };
-        machine.write_files(cache, guest, wire.role(), words)?;
+        machine.write_files(cache, guest, wire.role(), args)?;
         let mut warden = command("sh");
         warden
             .arg(root().join("ci/softroce/warden"))
@@ -62,7 +63,7 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C goes to our group alone.
+            // So Ctrl-C, which goes to this process group, does not reach the emulator.
             .process_group(0);
         let child = warden
             .spawn()
@@ -71,13 +72,13 @@ impl Machine {
         Ok(())
     }
 
-    /// The folder as the guest's scripts expect it.
+    /// Writes the files that the guest's scripts expect.
     fn write_files(
         &self,
         cache: &Cache,
         guest: &Guest,
         role: &str,
-        words: &[&str],
+        args: &[&str],
     ) -> Result<(), String> {
         let scripts = root().join("ci/softroce");
         let vm = self.folder.join("vm");
@@ -86,7 +87,7 @@ impl Machine {
         let mut files = vec![
             (self.folder.join("initramfs"), initramfs),
             (vm.join("settings"), settings(guest, role).into_bytes()),
-            (vm.join("command"), command_file(words).into_bytes()),
+            (vm.join("command"), command_file(args).into_bytes()),
         ];
         for name in ["guest", "pair", "reach"] {
             let script = crate::tree::read(&scripts.join(name))?;
@@ -99,7 +100,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The command's streams; can be had once.
+    /// The command's output streams; they can be taken once.
     pub(super) fn output(&mut self) -> Output {
         let Some(warden) = &mut self.warden else {
             return [None, None];
@@ -120,7 +121,7 @@ impl Machine {
         self.folder.join("wire")
     }
 
-    /// The command's code, once it has ended.
+    /// The command's exit code; `None` before it has ended.
     pub(super) fn code(&self) -> Option<i32> {
         let text = fs::read_to_string(self.folder.join("vm/code")).ok()?;
         text.trim().parse().ok()
@@ -131,7 +132,7 @@ impl Machine {
         fs::read(self.folder.join("console")).unwrap_or_default()
     }
 
-    /// Why there is no code though the machine is gone.
+    /// Why the machine ended before the command did.
     pub(super) fn why_lost(&self) -> String {
         let file = |name| fs::read(self.folder.join(name)).unwrap_or_default();
         let text = |name| String::from_utf8_lossy(&file(name)).into_owned();
@@ -139,14 +140,14 @@ impl Machine {
         if !reason.is_empty() {
             return format!("the guest gave up: {}", reason.trim());
         }
-        let (said, console) = (text("said"), text("console"));
+        let (output, console) = (text("emulator-output"), text("console"));
         let mut why = String::from("the guest died before the command ended");
-        if !said.trim().is_empty() {
-            why += &format!("\nthe emulator said: {}", said.trim());
+        if !output.trim().is_empty() {
+            why += &format!("\nthe emulator printed: {}", output.trim());
         }
-        // The report of a panic is long: first the lines that name it.
+        // The report of a panic is long: show the lines that name it first.
         let lines: Vec<&str> = console.lines().collect();
-        let naming = |line: &&&str| NAMING.iter().any(|words| line.contains(words));
+        let naming = |line: &&&str| NAMING.iter().any(|text| line.contains(text));
         let last = &lines[lines.len().saturating_sub(LAST_SHOWN)..];
         let shown = lines.iter().filter(naming).take(NAMING_SHOWN);
         for line in shown.chain([&"..."]).chain(last) {
@@ -164,7 +165,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if let Some(mut warden) = self.warden.take() {
-            // `wait` closes the pipe first; the warden does the rest.
+            // `wait` closes the pipe first; the warden then ends everything.
             let _ = warden.wait();
         }
         let _ = remove(&self.folder);
@@ -180,7 +181,8 @@ impl Wire<'_> {
         }
     }
 
-    /// The network card. The path of a socket may be 107 bytes long, so it is relative to the folder of the machine.
+    /// The options for the network card. The socket's path is relative to the machine's folder, because it may have at
+    /// most 107 bytes.
     fn card(&self, mtu_bytes: u32) -> Vec<String> {
         let (server, path, mac) = match self {
             Self::None => return Vec::new(),
@@ -201,22 +203,22 @@ impl Wire<'_> {
     }
 }
 
-/// The emulator's command line. It works in the machine's folder.
+/// The emulator's arguments. Its working directory is the machine's folder.
 fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsString>, String> {
     let kernel = cache.kernel();
     let version = kernel::version(&kernel)?;
     let processors = guest.processors.unwrap_or(match wire {
         Wire::None => 2,
-        // Two guests that poll on four virtual processors wait for each other's slices of time.
+        // With two processors each, guests that poll would wait for each other's time slices.
         _ => 1,
     });
-    // Where a machine can never have a second processor, the emulator (7.2 at least) leaves the guest's memory barriers out.
-    // Those of the drivers are for the emulator's own threads, though: sooner or later the network card misses a notification
-    // and is dead from then on.
+    // If a machine can never have a second processor, the emulator (QEMU 7.2 at least) leaves out the guest's memory
+    // barriers. But drivers need them towards the emulator's own threads: without them, the network card would miss a
+    // notification at some time and stop for good.
     let most_processors = processors.max(2);
     let processors = format!("{processors},maxcpus={most_processors}");
     let memory = guest.memory_mib.to_string();
-    // In software, always: where the machine is itself a virtual one, /dev/kvm may be there and hang the guest.
+    // Always emulated in software: on a machine that is itself virtual, /dev/kvm may exist and hang the guest.
     let board = if guest.has_cards {
         WITH_CARDS
     } else {
@@ -226,10 +228,10 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
                  -initrd initramfs -serial file:console -device virtio-serial-pci,max_ports=3 \
                  -chardev file,id=out,path=/dev/fd/4 -device virtserialport,nr=1,chardev=out \
                  -chardev file,id=err,path=/dev/fd/5 -device virtserialport,nr=2,chardev=err";
-    let words = board.split_whitespace().chain(fixed.split_whitespace());
-    let mut all: Vec<OsString> = words.map(OsString::from).collect();
+    let args = board.split_whitespace().chain(fixed.split_whitespace());
+    let mut all: Vec<OsString> = args.map(OsString::from).collect();
     all.extend(["-smp", &processors, "-m", &memory].map(OsString::from));
-    // A panic ends the emulator: it asks for a reboot, which -no-reboot refuses.
+    // After a panic the kernel reboots, and because of -no-reboot that ends the emulator.
     let iommu = if guest.has_cards {
         " intel_iommu=on"
     } else {
@@ -252,7 +254,7 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     Ok(all)
 }
 
-/// Folders that the guest sees.
+/// The options for the folders that the guest sees.
 fn shares(cache: &Cache, guest: &Guest, kernel: PathBuf) -> Vec<String> {
     let mut all = Vec::new();
     let mut shares = vec![
@@ -271,7 +273,7 @@ fn shares(cache: &Cache, guest: &Guest, kernel: PathBuf) -> Vec<String> {
     all
 }
 
-/// What `guest` reads first.
+/// The settings that the script `guest` reads first.
 fn settings(guest: &Guest, role: &str) -> String {
     let share = guest.share.as_deref().unwrap_or_else(|| Path::new(""));
     let here = env::current_dir().unwrap_or_else(|_| "/".into());
@@ -284,31 +286,31 @@ fn settings(guest: &Guest, role: &str) -> String {
     )
 }
 
-/// The command, with the variables of ours that it gets.
-fn command_file(words: &[&str]) -> String {
+/// The command, with the variables of this environment that it receives.
+fn command_file(args: &[&str]) -> String {
     let mut text = String::new();
     for name in ["PATH", "HOME", "LANG"] {
         if let Some(value) = env::var_os(name) {
             text += &format!("export {name}={}\n", quoted(&value.to_string_lossy()));
         }
     }
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    text + &words.join(" ") + "\n"
+    let args: Vec<String> = args.iter().map(|arg| quoted(arg)).collect();
+    text + &args.join(" ") + "\n"
 }
 
-/// A word that the shell takes as it is.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+/// An argument quoted for the shell.
+fn quoted(arg: &str) -> String {
+    format!("'{}'", arg.replace('\'', r"'\''"))
 }
 
-/// A new folder below `runs`; folders of processes that are gone are removed.
+/// Creates a folder below `runs`, and removes folders of processes that have ended.
 fn new_folder(runs: &Path) -> Result<PathBuf, String> {
     let wrong = |why| format!("cannot create a folder in {}: {why}", runs.display());
     for left in fs::read_dir(runs).map_err(wrong)?.flatten() {
         let name = left.file_name().to_string_lossy().into_owned();
         let pid = name.split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(pid).exists() {
-            // A warden may be at it too.
+            // A warden may be removing it at the same time.
             let _ = remove(&left.path());
         }
     }
@@ -323,10 +325,10 @@ fn new_folder(runs: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// `no_timer_check`: under load the test of the timer may fail and stop the boot.
+/// `no_timer_check`: on a busy machine the kernel's test of the timer may fail, which would stop the boot.
 const KERNEL_LINE: &str =
     "console=ttyS0 quiet no_timer_check mitigations=off nokaslr panic=-1 random.trust_cpu=on";
-/// A board with an IOMMU, which other devices come behind, for addresses as long as a process's; and two cards on a wire of their own.
+/// A board with an IOMMU for 48-bit addresses, as processes have; and two network cards, connected with each other.
 const WITH_CARDS: &str = "-machine q35,kernel-irqchip=split -device intel-iommu,caching-mode=on,intremap=off,aw-bits=48 \
                           -netdev hubport,id=wire0,hubid=0 -device e1000e,netdev=wire0,addr=0x10,romfile= \
                           -netdev hubport,id=wire1,hubid=0 -device e1000e,netdev=wire1,addr=0x11,romfile=";
@@ -340,7 +342,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// A machine whose emulator is a line of shell.
+    /// A machine with a shell command as its emulator.
     fn machine(name: &str, line: &str) -> Machine {
         let runs = env::temp_dir().join(format!("rmpi-machine-{name}-{}", process::id()));
         make_folder(&runs).unwrap();
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emulator_has_both_streams_and_a_place_for_its_own_words() {
+    fn the_emulator_has_both_streams_and_a_file_for_its_own_output() {
         let mut machine = machine(
             "streams",
             "echo out >&4; echo err >&5; echo own; echo 3 > vm/code",
@@ -378,7 +380,7 @@ mod tests {
         let [out, err] = machine.output();
         assert_eq!((text(out), text(err)), ("out\n".into(), "err\n".into()));
         assert_eq!(machine.code(), Some(3));
-        assert!(machine.why_lost().contains("the emulator said: own"));
+        assert!(machine.why_lost().contains("the emulator printed: own"));
         let folder = machine.folder.clone();
         machine.stop();
         assert!(!folder.exists());
@@ -398,17 +400,17 @@ mod tests {
     }
 
     #[test]
-    fn the_warden_needs_nobody_to_tell_it() {
+    fn the_warden_ends_the_machine_when_the_pipe_is_closed() {
         let mut machine = machine("tie", "exec sleep 1000");
         let mut warden = machine.warden.take().unwrap();
-        // As when the process that holds the pipe is killed.
+        // As if the process that holds the pipe were killed.
         drop(warden.stdin.take());
         assert!(soon(|| !machine.folder.exists()));
         warden.wait().unwrap();
     }
 
     #[test]
-    fn a_guest_that_gave_up_or_panicked_says_why() {
+    fn why_a_guest_gave_up_or_panicked_is_reported() {
         let machine = machine("lost", "exec sleep 1000");
         let console = "a\nKernel panic - not syncing\n".to_string() + &"x\n".repeat(20);
         fs::write(machine.folder.join("console"), console).unwrap();
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn words_reach_the_shell_as_they_are() {
+    fn arguments_reach_the_shell_unchanged() {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         let file = command_file(&["echo", "a b"]);
         assert!(file.ends_with("\n'echo' 'a b'\n"), "{file}");
@@ -437,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_the_dead_are_removed() {
+    fn folders_of_ended_processes_are_removed() {
         let runs = env::temp_dir().join(format!("rmpi-runs-{}", process::id()));
         make_folder(&runs.join("0-0")).unwrap();
         let first = new_folder(&runs).unwrap();

@@ -7,7 +7,7 @@ use crate::tree::root;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Builds, and answers the command that runs for so long. Without a seed, a new one is taken.
+/// Builds the programs and returns the command that runs for `time`. Without a seed, it uses a new one.
 pub(crate) fn command_line(
     prefix: &Path,
     time: Duration,
@@ -28,12 +28,12 @@ pub(crate) fn command_line(
     ])
 }
 
-/// A guest that has so much time for it: the last run may begin shortly before the end.
+/// A guest whose limit is long enough for `time`: the last run may begin shortly before its end.
 pub(crate) fn guest(guest: Guest, time: Duration) -> Guest {
     guest.limit(time + Duration::from_secs(1500))
 }
 
-/// Changes each second; printed with every run.
+/// A seed that changes each second; it is printed with every run.
 fn new_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.as_secs() % 1_000_000_000)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of one or two guests: kept, or shown as it comes.
+//! The output of one or two guests: kept, or shown as it arrives.
 
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,29 +16,29 @@ pub(super) enum OutputTarget {
 /// What one guest prints on standard output and standard error.
 pub(super) type Output = [Option<Box<dyn Read + Send>>; 2];
 
-/// Reads each stream on a thread of its own, and hands all of it out on the caller's.
+/// Reads each stream in a thread of its own; the output is kept or shown by the caller's thread.
 pub(super) struct Streams {
     target: OutputTarget,
     sender: Option<Sender<Chunk>>,
     arrived: Receiver<Chunk>,
-    /// For each guest both streams.
+    /// Standard output and standard error of each guest.
     guests: Vec<[Stream; 2]>,
-    /// For each guest, how many of them have not ended.
+    /// For each guest, the number of streams that have not ended.
     open: Vec<usize>,
 }
 
 #[derive(Default)]
 struct Stream {
-    /// Stands before each line that is shown.
+    /// Printed before each line that is shown.
     mark: &'static str,
     bytes: Vec<u8>,
 }
 
-/// Guest, stream and what it printed; nothing at the end.
+/// Guest, stream and output; no bytes mean the end of the stream.
 type Chunk = (usize, usize, Vec<u8>);
 
 impl Streams {
-    /// For as many guests as there are marks.
+    /// For as many guests as there are `marks`.
     pub(super) fn new(target: OutputTarget, marks: &[&'static str]) -> Self {
         let (sender, arrived) = channel();
         let stream = |mark| Stream {
@@ -57,7 +57,7 @@ impl Streams {
         }
     }
 
-    /// Starts to read a guest.
+    /// Starts to read a guest's output.
     pub(super) fn read(&mut self, guest: usize, output: Output) {
         for (number, stream) in output.into_iter().enumerate() {
             if let (Some(stream), Some(sender)) = (stream, self.sender.clone()) {
@@ -67,13 +67,13 @@ impl Streams {
         }
     }
 
-    /// Hands out what arrives until all guests have ended; false if the time was over before. An error if it cannot
-    /// be shown: the reader has closed the stream.
+    /// Keeps or shows what arrives until all guests have ended; false if `deadline` came first. An error if the output
+    /// cannot be shown, because the reader has closed the stream.
     pub(super) fn until_all_end(&mut self, deadline: Instant) -> Result<bool, String> {
         self.until(deadline, |open| open.iter().all(|count| *count == 0))
     }
 
-    /// The same, until one of them has.
+    /// Keeps or shows what arrives until one guest has ended; false if `deadline` came first.
     pub(super) fn until_one_ends(&mut self, deadline: Instant) -> Result<bool, String> {
         self.until(deadline, |open| open.contains(&0))
     }
@@ -109,7 +109,7 @@ impl Streams {
         Ok(in_time)
     }
 
-    /// What was kept of a guest.
+    /// The kept output of a guest: standard output and standard error.
     pub(super) fn kept(&self, guest: usize) -> (String, String) {
         let text = |stream: &Stream| String::from_utf8_lossy(&stream.bytes).into_owned();
         let [out, err] = &self.guests[guest];
@@ -142,7 +142,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// What may be shown now: everything, or whole lines where they are marked.
+    /// The bytes that may be shown now: everything, or only whole lines if lines are marked.
     fn take_ready(&mut self) -> Vec<u8> {
         if self.mark.is_empty() {
             return std::mem::take(&mut self.bytes);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn marked_output_comes_in_whole_lines() {
+    fn marked_output_is_shown_in_whole_lines() {
         let mut stream = Stream {
             mark: "a: ",
             bytes: b"one\ntwo\nthr".to_vec(),

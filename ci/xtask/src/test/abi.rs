@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `abi`: the tests of `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests`, with real compilers over installed libraries.
+//! Stage `abi`: the tests of `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests`, with real compilers and installed
+//! libraries.
 //!
-//! They install a quick build of their own, once a run.
+//! The tests install an unoptimized build for themselves, once per run.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::cargo;

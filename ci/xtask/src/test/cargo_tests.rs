@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Running cargo's tests and counting what they say.
+//! Runs cargo's tests and counts their results.
 
 use super::Tally;
-use crate::process::{capture, words};
+use crate::process::{capture, command_line};
 use std::process::Command;
 use std::time::Duration;
 
-/// What one run of tests said of itself.
+/// The results that a run of tests printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
     failed: usize,
-    /// A summary was printed at all.
+    /// Whether a summary was printed.
     counted: bool,
 }
 
 /// Runs `cargo nextest run` or `cargo test` and adds its counts; shows its output if it fails.
 pub(crate) fn run(tally: &mut Tally, what: &str, command: Command) -> Result<(), String> {
-    let line = words(&command);
+    let line = command_line(&command);
     let done = capture(command, LIMIT, |_| ())?;
     let counts = count(&(done.stdout.clone() + &done.stderr));
     let mut failed = vec![what.to_string(); counts.failed];
@@ -51,25 +51,25 @@ fn count(text: &str) -> Counts {
         };
         counts.counted = true;
         counts.passed += number_before(summary, "passed");
-        for word in ["failed", "timed out", "exec failed"] {
-            counts.failed += number_before(summary, word);
+        for result in ["failed", "timed out", "exec failed"] {
+            counts.failed += number_before(summary, result);
         }
     }
     counts
 }
 
-/// The number that stands before a word: `3 passed (1 slow), 2 failed`.
-fn number_before(summary: &str, word: &str) -> usize {
+/// The number before `result` in a summary: 3 for `passed` in `3 passed (1 slow), 2 failed`.
+fn number_before(summary: &str, result: &str) -> usize {
     summary
         .split([',', ';', ':', '.', ']'])
         .map(str::trim)
         .filter_map(|part| part.split_once(' '))
-        .filter(|(_, rest)| rest.split(" (").next() == Some(word))
+        .filter(|(_, rest)| rest.split(" (").next() == Some(result))
         .filter_map(|(number, _)| number.parse::<usize>().ok())
         .sum()
 }
 
-/// Building may be part of it. What hangs must leave time for the stages behind it.
+/// Long enough to build the tests, too, and short enough that a test that hangs leaves time for the stages that follow.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nextest_is_counted_with_all_its_ways_to_fail() {
+    fn nextest_is_counted_with_all_kinds_of_failure() {
         let text = "     Summary [   0.004s] 9 tests run: 5 passed (1 slow), 2 failed, 1 timed out, \
                     1 exec failed, 3 skipped\n";
         assert_eq!(

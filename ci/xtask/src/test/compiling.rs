@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiling many small programs at once.
+//! Compiles many small programs in parallel.
 
 use crate::process::seconds;
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_program_is_compiled_once_and_failures_come_back() {
+    fn each_program_is_compiled_once_and_failures_are_returned() {
         let seen = Mutex::new(Vec::new());
         let programs = BTreeSet::from(["a", "b", "c"]);
         let broken = all(&programs, |name| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `debuggers`: gdb with the installed launcher and library, message queues at random instants, and `rmpi-queues` with
-//! programs that can never end, and with collectives that were called wrongly.
+//! Stage `debuggers`: gdb with the installed launcher and library, message queues at random moments, and `rmpi-queues`
+//! with programs that never end and with erroneous calls of collectives.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::cargo;
@@ -19,12 +19,12 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             &["journal"],
         ),
         (
-            "who waits for whom, of every example",
+            "which ranks wait for which, in every example",
             "rmpi-queues",
             &["gallery"],
         ),
         (
-            "who waits for whom, over several hosts",
+            "which ranks wait for which, over several hosts",
             "rmpi-queues",
             &["over_hosts"],
         ),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `docs`: every command of README and of the pages in `docs/` is typed, and answers what the page says.
+//! Stage `docs`: runs every command of README and of the pages in `docs/`, and compares the output with that on the
+//! page.
 
 use super::{Context, Tally};
 use crate::process::quiet;
@@ -11,15 +12,15 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let mut pages = command(root().join("docs/run-commands"));
     pages.arg(&prefix);
     match quiet(pages, Duration::from_secs(1800)) {
-        Ok(told) => tally.add(passed(&told)?, Vec::new()),
+        Ok(output) => tally.add(passed(&output)?, Vec::new()),
         Err(why) => tally.check("the commands of the pages", || Err(why)),
     }
     Ok(())
 }
 
 /// The count in the last line, `docs: N passed, 0 failed`.
-fn passed(told: &str) -> Result<usize, String> {
-    let last = told.lines().last().unwrap_or_default();
+fn passed(output: &str) -> Result<usize, String> {
+    let last = output.lines().last().unwrap_or_default();
     let count = last
         .strip_prefix("docs: ")
         .and_then(|rest| rest.split_once(' '))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stages `faults` and `deaths`: a random rank, the launcher or its daemon dies in a random way at a random moment, or the
-//! terminal is closed: thirty times, and a thousand times in the long stage.
+//! Stages `faults` and `deaths`: a random rank, the launcher or its daemon is ended in a random manner at a random
+//! moment, or the terminal is closed; thirty times, and a thousand times in the long stage.
 //!
-//! Each time the launcher, if it lives, must name the cause and end with the right code, and nothing may be left behind.
-//! Within
-//! two seconds, after most of the deaths: other work on the machine may make some take longer. The list of seeds is fixed: each run of a stage tries the same deaths.
+//! Each time the launcher, if it is alive, must report the cause and end with the right code, and nothing may be left
+//! behind. After most of the deaths nothing may be left two seconds later; on a busy machine some may take longer. The
+//! list of seeds is fixed: each run of a stage tries the same deaths.
 
 use super::{Context, Tally, cargo_tests, hardships, jobs};
 use crate::process::{Finished, quiet, seconds, send_signal};
@@ -15,16 +15,16 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How a rank dies.
+/// How a process is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeathKind {
-    /// SIGKILL from outside, at any moment from the start on.
+    /// SIGKILL for a rank, at any moment after its start.
     Kill,
-    /// A wild pointer.
+    /// A rank writes to an invalid address (SIGSEGV).
     Segv,
-    /// Leaves with this code and without `MPI_Finalize`.
+    /// A rank exits with this code and without `MPI_Finalize`.
     Exit(i32),
-    /// `MPI_Abort` with this code.
+    /// A rank calls `MPI_Abort` with this code.
     Abort(i32),
     /// SIGKILL for a rank that has children and grandchildren, one of them in a session of its own.
     Family,
@@ -36,13 +36,13 @@ enum DeathKind {
     Terminal,
 }
 
-/// One death, decided by its seed alone.
+/// One death, which follows from its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankDeath {
     seed: u64,
     ranks: u32,
     victim: u32,
-    way: DeathKind,
+    kind: DeathKind,
     after_us: u64,
 }
 
@@ -80,9 +80,9 @@ fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), St
     let start = Instant::now();
     for death in (1..=count).map(RankDeath::of_seed) {
         match die(&launcher, &victim, &build, &death) {
-            Ok(gone_after) => {
+            Ok(after) => {
                 well += 1;
-                slow += usize::from(gone_after > PROMISED);
+                slow += usize::from(after > PROMISED);
             }
             Err(why) => {
                 println!("  seed {}: {death:?}\n{why}", death.seed);
@@ -99,7 +99,7 @@ fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), St
     Ok(())
 }
 
-/// Other work on the machine may make some deaths take longer.
+/// An error if something was left too long after more than half of the deaths: on a busy machine some may take longer.
 pub(super) fn in_time(slow: usize, of: usize) -> Result<(), String> {
     if 2 * slow <= of {
         return Ok(());
@@ -124,7 +124,7 @@ impl RankDeath {
         let mut random = SplitMix(seed);
         let ranks = random.one_of([2, 3, 4, 8, 16]);
         let code = random.one_of([0, 1, 3, 42, 255]);
-        let way = match random.below(8) {
+        let kind = match random.below(8) {
             0 => DeathKind::Kill,
             1 => DeathKind::Segv,
             2 => DeathKind::Exit(code),
@@ -139,25 +139,25 @@ impl RankDeath {
             seed,
             ranks,
             victim,
-            way,
+            kind,
             after_us: random.below(200_000),
         }
     }
 
-    /// The code that the command must end with; `None` if the command itself is killed.
+    /// The exit code that the command must have; `None` if the command itself is killed.
     fn code(&self) -> Option<i32> {
-        match self.way {
+        match self.kind {
             DeathKind::Kill | DeathKind::Family | DeathKind::Daemon => Some(128 + 9),
             DeathKind::Segv => Some(128 + 11),
-            // Leaving without MPI_Finalize, and MPI_Abort, are never a success.
+            // An exit without MPI_Finalize, and MPI_Abort, are never a success.
             DeathKind::Exit(code) | DeathKind::Abort(code) => Some(code.max(1)),
             DeathKind::Launcher | DeathKind::Terminal => None,
         }
     }
 
-    /// The process that is killed from outside, if that is how it happens.
+    /// The process that is killed from outside; `None` if a rank ends itself.
     fn target(&self) -> Option<KillTarget> {
-        match self.way {
+        match self.kind {
             DeathKind::Kill | DeathKind::Family => Some(KillTarget::Rank(self.victim)),
             DeathKind::Launcher => Some(KillTarget::Named("rmpiexec")),
             DeathKind::Daemon => Some(KillTarget::Named("rmpid")),
@@ -166,19 +166,19 @@ impl RankDeath {
         }
     }
 
-    /// The job as it is typed.
+    /// The command that starts the job.
     fn job(&self, launcher: &Path, victim: &Path) -> Command {
         let ranks = self.ranks.to_string();
-        let words = self.arguments().join(" ");
+        let arguments = self.arguments().join(" ");
         let family = format!(
-            "(sleep 1001 & sleep 1002) & setsid sleep 1003 & exec {} {words}",
+            "(sleep 1001 & sleep 1002) & setsid sleep 1003 & exec {} {arguments}",
             victim.display()
         );
-        if self.way == DeathKind::Terminal {
+        if self.kind == DeathKind::Terminal {
             let mut terminal = command("script");
-            // A program that was started with nohup, as these tests may be, and all below it ignore the hang-up.
+            // These tests may have been started with nohup, and then all processes below them ignore SIGHUP.
             let line = format!(
-                "env --default-signal=HUP {} -n {ranks} {} {words}",
+                "env --default-signal=HUP {} -n {ranks} {} {arguments}",
                 launcher.display(),
                 victim.display()
             );
@@ -187,7 +187,7 @@ impl RankDeath {
         }
         let mut job = command(launcher);
         job.args(["-n", &ranks]);
-        match self.way {
+        match self.kind {
             DeathKind::Family => job.args(["bash", "-c", &family]),
             _ => job.arg(victim).args(self.arguments()),
         };
@@ -196,7 +196,7 @@ impl RankDeath {
 
     /// Arguments of the program.
     fn arguments(&self) -> Vec<String> {
-        let (word, code) = match self.way {
+        let (mode, code) = match self.kind {
             DeathKind::Kill
             | DeathKind::Family
             | DeathKind::Launcher
@@ -207,16 +207,16 @@ impl RankDeath {
             DeathKind::Abort(code) => ("abort", code),
         };
         let numbers = [u64::from(self.victim), self.after_us].map(|number| number.to_string());
-        [word.into()]
+        [mode.into()]
             .into_iter()
             .chain(numbers)
             .chain([code.to_string()])
             .collect()
     }
 
-    /// Words that the message must contain.
-    fn words(&self) -> Vec<String> {
-        let how = match self.way {
+    /// Texts that the message must contain.
+    fn expected_texts(&self) -> Vec<String> {
+        let how = match self.kind {
             DeathKind::Launcher | DeathKind::Terminal => return Vec::new(),
             DeathKind::Daemon => return vec!["the node daemon".into(), "SIGKILL".into()],
             DeathKind::Kill | DeathKind::Family => "SIGKILL",
@@ -228,7 +228,7 @@ impl RankDeath {
     }
 }
 
-/// How long it took until nothing was left, or what was wrong.
+/// Runs a job with this death; returns how long it took until nothing was left, or what was wrong.
 fn die(
     launcher: &Path,
     victim: &Path,
@@ -245,13 +245,13 @@ fn die(
         jobs::run(job, &cookie, LIMIT)
     })?;
     let left = cookie.leftovers(jobs::LEFTOVER_GRACE);
-    let (gone_after, left) = match left {
+    let (after, left) = match left {
         Ok(after) => (after, None),
         Err(what) => (Duration::ZERO, Some(what)),
     };
     let wrong = judge(death, &done, left);
     if wrong.is_empty() {
-        return Ok(gone_after);
+        return Ok(after);
     }
     Err(format!(
         "{}\nprinted: {}{}",
@@ -273,12 +273,12 @@ fn judge(death: &RankDeath, done: &Finished, left: Option<String>) -> Vec<String
         wrong.push(format!("expected {expected}, the job {}", done.end()));
     }
     let missing = death
-        .words()
+        .expected_texts()
         .into_iter()
-        .filter(|word| !done.stderr.contains(word.as_str()));
-    wrong.extend(missing.map(|word| format!("the message lacks `{word}`")));
+        .filter(|text| !done.stderr.contains(text.as_str()));
+    wrong.extend(missing.map(|text| format!("the message lacks `{text}`")));
     let lines = done.stderr.lines().count();
-    // Where the launcher is gone, each rank says so.
+    // If the launcher was killed, each rank prints a message.
     if lines > MESSAGE_LINES && death.code().is_some() {
         wrong.push(format!(
             "the message has {lines} lines, at most {MESSAGE_LINES} are good"
@@ -288,7 +288,7 @@ fn judge(death: &RankDeath, done: &Finished, left: Option<String>) -> Vec<String
     wrong
 }
 
-/// Whom to kill.
+/// Which process to kill.
 #[derive(Debug, Clone, Copy)]
 enum KillTarget {
     /// The process of this rank.
@@ -299,12 +299,12 @@ enum KillTarget {
 
 impl KillTarget {
     fn find(self, among: &[u32]) -> Option<u32> {
-        // Before there is a rank there is nothing to be left behind.
+        // Before rank 0 runs, nothing can be left behind.
         let started = |pid: &&u32| has_environment(**pid, "RMPI_RANK=0");
         let found = match self {
             Self::Rank(rank) => {
                 let entry = format!("RMPI_RANK={rank}");
-                // Its children have its environment too, and only those of the daemon are ranks.
+                // A rank's children have its environment too, but only the daemon's children are ranks.
                 let is_rank = |pid: &&u32| has_environment(**pid, &entry) && is_rank(**pid);
                 among.iter().find(is_rank)
             }
@@ -315,10 +315,10 @@ impl KillTarget {
     }
 }
 
-/// Whether the daemon has started this process.
+/// Whether this process is a child of the daemon.
 fn is_rank(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: the state and the parent.
+    // After the name, which may contain any character: the state and the parent.
     let parent = stat
         .rsplit(") ")
         .next()
@@ -333,7 +333,7 @@ fn is_named(pid: u32, name: &str) -> bool {
     own.trim_end() == name
 }
 
-/// Finds the victim, waits for its moment, and kills it.
+/// Waits until the target exists and `after_us` microseconds more, then kills it.
 fn kill_from_outside(cookie: &jobs::Cookie, target: KillTarget, after_us: u64) {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
@@ -354,7 +354,7 @@ fn has_environment(pid: u32, entry: &str) -> bool {
         .any(|known| known == entry.as_bytes())
 }
 
-/// SplitMix64: enough to spread a seed over a few choices, the same on every machine.
+/// SplitMix64: derives a few choices from a seed, the same on every machine.
 pub(super) struct SplitMix(u64);
 
 impl SplitMix {
@@ -378,7 +378,7 @@ impl SplitMix {
 const DEATHS: u64 = 30;
 const LONG_DEATHS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(120);
-/// How soon after its launcher nothing of a job should be left.
+/// How long after its launcher has ended a job may leave something.
 const PROMISED: Duration = Duration::from_secs(2);
 const MESSAGE_LINES: usize = 5;
 
@@ -386,39 +386,39 @@ const MESSAGE_LINES: usize = 5;
 mod tests {
     use super::*;
 
-    fn death(way: DeathKind) -> RankDeath {
+    fn death(kind: DeathKind) -> RankDeath {
         RankDeath {
             seed: 1,
             ranks: 4,
             victim: 2,
-            way,
+            kind,
             after_us: 7,
         }
     }
 
     #[test]
-    fn a_seed_always_means_the_same_death_and_all_ways_occur() {
+    fn a_seed_always_means_the_same_death_and_all_kinds_occur() {
         assert_eq!(RankDeath::of_seed(5), RankDeath::of_seed(5));
         let all: Vec<RankDeath> = (1..=DEATHS).map(RankDeath::of_seed).collect();
         assert!(all.iter().all(|death| death.victim < death.ranks));
         let kinds: [fn(&DeathKind) -> bool; 8] = [
-            |way| *way == DeathKind::Kill,
-            |way| *way == DeathKind::Segv,
-            |way| matches!(way, DeathKind::Exit(_)),
-            |way| matches!(way, DeathKind::Abort(_)),
-            |way| *way == DeathKind::Family,
-            |way| *way == DeathKind::Launcher,
-            |way| *way == DeathKind::Daemon,
-            |way| *way == DeathKind::Terminal,
+            |kind| *kind == DeathKind::Kill,
+            |kind| *kind == DeathKind::Segv,
+            |kind| matches!(kind, DeathKind::Exit(_)),
+            |kind| matches!(kind, DeathKind::Abort(_)),
+            |kind| *kind == DeathKind::Family,
+            |kind| *kind == DeathKind::Launcher,
+            |kind| *kind == DeathKind::Daemon,
+            |kind| *kind == DeathKind::Terminal,
         ];
         for (number, kind) in kinds.into_iter().enumerate() {
-            let count = all.iter().filter(|death| kind(&death.way)).count();
-            assert!(count > 0, "way {number} does not occur");
+            let count = all.iter().filter(|death| kind(&death.kind)).count();
+            assert!(count > 0, "kind {number} does not occur");
         }
     }
 
     #[test]
-    fn codes_and_arguments_follow_from_the_way() {
+    fn codes_and_arguments_follow_from_the_kind() {
         assert_eq!(death(DeathKind::Kill).code(), Some(137));
         assert_eq!(death(DeathKind::Segv).code(), Some(139));
         assert_eq!(death(DeathKind::Exit(0)).code(), Some(1));

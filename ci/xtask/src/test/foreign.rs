@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands of another MPI, first in `PATH` of whatever a test starts. On a machine where another MPI is installed a test that
-//! looks for `mpicc` finds that one, and may even pass: here it fails everywhere, with the name of what was taken.
+//! Puts substitutes for the commands of another MPI first into the `PATH` of all that a test starts. A test that finds
+//! `mpicc` by `PATH` would use another MPI where one is installed, and might even pass; with these it fails on every
+//! machine, with the name of the command.
 
 use crate::tree::{make_folder, put_first_in_path, target};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// From here on, commands find these first.
+/// From here on, commands find the substitutes first.
 pub(super) fn come_first() -> Result<(), String> {
     let folder = target().join("foreign-mpi");
     make(&folder)?;
@@ -26,7 +27,7 @@ fn make(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What packages of Open MPI and MPICH bring, by the names that rmpi's commands have too.
+/// Commands in packages of Open MPI and MPICH whose names rmpi's commands also have.
 const NAMES: [&str; 9] = [
     "mpicc", "mpicxx", "mpic++", "mpiCC", "mpifort", "mpif90", "mpif77", "mpiexec", "mpirun",
 ];
@@ -46,18 +47,18 @@ mod tests {
         let before = command("sh");
         come_first().unwrap();
         for name in NAMES {
-            // The shell looks it up, as configure scripts and makefiles do.
-            let told = command("sh").args(["-c", name]).output().unwrap();
-            let words = String::from_utf8_lossy(&told.stderr);
-            assert_eq!(told.status.code(), Some(97), "{name}: {words}");
+            // The shell looks it up in `PATH`, as configure scripts and makefiles do.
+            let output = command("sh").args(["-c", name]).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(97), "{name}: {message}");
             let expected = format!("another MPI's {name};");
-            assert!(words.contains(&expected), "{words}");
+            assert!(message.contains(&expected), "{message}");
         }
         let path = |of: &std::process::Command| {
             let found = of.get_envs().find(|(name, _)| *name == "PATH");
             found.and_then(|(_, value)| value.map(std::ffi::OsStr::to_owned))
         };
-        // What was in PATH stays there, once.
+        // The folders that were in PATH remain there, once.
         assert_eq!(path(&before), None);
         let (own, old) = (path(&command("sh")), std::env::var_os("PATH"));
         let (own, old) = (own.unwrap(), old.unwrap());

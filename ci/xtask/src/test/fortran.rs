@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of Fortran in the stage `ranks`. One whose file ends with `.F90` is compiled three times, once for each way to MPI.
+//! Fortran programs in the stage `ranks`. A program in a file `.F90` is compiled three times, once for each method
+//! (mpif.h, `mpi`, `mpi_f08`).
 
 use super::testlist::Entry;
 use crate::tree::{command, make_folder};
 use std::path::Path;
 use std::process::Command;
 
-/// A way to MPI: what the name of a program ends with, and what it is compiled with.
+/// A method: the suffix of the program's name, and the compiler's options.
 struct FortranForm {
     ending: &'static str,
     flags: &'static [&'static str],
 }
 
-const WAYS: [FortranForm; 3] = [
+const METHODS: [FortranForm; 3] = [
     FortranForm {
         ending: ".mpif",
-        // Nothing in mpif.h says that a buffer may be of any type, which newer compilers take for a mistake.
+        // mpif.h cannot declare that a buffer may have any type, so newer compilers report buffers of different types
+        // as errors.
         flags: &["-DBY_MPIF", "-fallow-argument-mismatch", "-w"],
     },
     FortranForm {
@@ -28,39 +30,41 @@ const WAYS: [FortranForm; 3] = [
     },
 ];
 
-/// The name of the program's file, without that of a way.
+/// The name of the program's file: without the suffix of a method.
 pub(crate) fn plain(program: &str) -> &str {
-    let mut names = WAYS.iter().map(|way| program.strip_suffix(way.ending));
+    let mut names = METHODS
+        .iter()
+        .map(|method| program.strip_suffix(method.ending));
     names.find_map(|name| name).unwrap_or(program)
 }
 
-/// An entry for each way, where the program's file is made for all of them.
-pub(crate) fn each_way(entry: Entry, source: &Path) -> Vec<Entry> {
+/// An entry for each method if the program's file is for all of them (`.F90`).
+pub(crate) fn each_method(entry: Entry, source: &Path) -> Vec<Entry> {
     if source.extension().is_none_or(|ending| ending != "F90") {
         return vec![entry];
     }
-    let named = |way: &FortranForm| Entry {
-        program: entry.program.clone() + way.ending,
+    let named = |method: &FortranForm| Entry {
+        program: entry.program.clone() + method.ending,
         ..entry.clone()
     };
-    WAYS.iter().map(named).collect()
+    METHODS.iter().map(named).collect()
 }
 
-/// The compiler of a program, with all but the names of its file and of what is made.
+/// The compiler command for a program, without the names of the source and of the output.
 pub(crate) fn compiler(wrapper: &Path, program: &str, build: &Path) -> Result<Command, String> {
-    // Programs have modules of the same names.
+    // A folder per program, because modules of several programs have the same names.
     let modules = build.join(format!("{program}.modules"));
     make_folder(&modules)?;
     let mut compiler = command(wrapper);
     compiler.args(
         "-O1 -g -Wall -Wno-unused-dummy-argument -fcheck=all -ffree-line-length-none".split(' '),
     );
-    // What stands behind the way says that its ranks are late.
-    let way = WAYS.iter().find(|way| {
-        let (name, behind) = program.rsplit_once(way.ending).unwrap_or_default();
-        !name.is_empty() && (behind.is_empty() || behind == ".late")
+    // After the suffix of the method, `.late` may follow.
+    let method = METHODS.iter().find(|method| {
+        let (name, rest) = program.rsplit_once(method.ending).unwrap_or_default();
+        !name.is_empty() && (rest.is_empty() || rest == ".late")
     });
-    compiler.args(way.into_iter().flat_map(|way| way.flags));
+    compiler.args(method.into_iter().flat_map(|method| method.flags));
     compiler.arg("-J").arg(modules);
     Ok(compiler)
 }
@@ -71,10 +75,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_for_all_ways_is_compiled_for_each() {
+    fn a_program_for_all_methods_is_compiled_for_each() {
         let entry = testlist::parse("f_waits 1,2").unwrap().remove(0);
         let names = |file: &str| -> Vec<String> {
-            let all = each_way(entry.clone(), Path::new(file)).into_iter();
+            let all = each_method(entry.clone(), Path::new(file)).into_iter();
             all.map(|entry| entry.program).collect()
         };
         let all = names("a/f_waits.F90");

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Part of stage `faults`: surroundings that take something away. The job runs all the same, or says what it lacks.
+//! Part of the stage `faults`: jobs where something is missing or limited. The job runs nevertheless, or reports what
+//! is missing.
 
 use super::{Context, Tally, faults, jobs};
 use crate::process::Finished;
 use crate::tree::{command, make_folder, target};
 use std::time::Duration;
 
-/// A line for bash, and how it must end.
+/// A command for bash, its exit code, and texts that it must print.
 struct Hardship {
     name: &'static str,
     line: &'static str,
     code: i32,
-    /// Words that must be printed, on either stream.
-    words: &'static [&'static str],
+    /// Texts that must be printed, on either stream.
+    texts: &'static [&'static str],
 }
 
 const HARDSHIPS: &[Hardship] = &[
@@ -20,26 +21,26 @@ const HARDSHIPS: &[Hardship] = &[
         name: "a wrapper closes the inherited descriptors",
         line: "rmpiexec -n 4 bash -c 'for ((i = 3; i < 200; i++)); do eval \"exec $i>&-\"; done; exec ./exchange'",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "process_vm_readv is forbidden",
         line: "rmpiexec -n 4 ./without process_vm_readv ./exchange",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "rmpi-queues may not call process_vm_readv",
-        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without process_vm_readv rmpi-queues --json $!); \
-               [[ $told == *'\"rank\": 0,'*'\"rank\": 1,'* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$told\"",
+        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do out=$(./without process_vm_readv rmpi-queues --json $!); \
+               [[ $out == *'\"rank\": 0,'*'\"rank\": 1,'* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$out\"",
         code: 0,
-        words: &["\"rank\": 0,", "\"rank\": 1,"],
+        texts: &["\"rank\": 0,", "\"rank\": 1,"],
     },
     Hardship {
         name: "memfd_create is forbidden",
         line: "./without memfd_create rmpiexec -n 8 ./exchange && ls /dev/shm | grep -c rmpi-segment; ./without memfd_create rmpi-info",
         code: 0,
-        words: &[
+        texts: &[
             "well\n0\n",
             "the ranks of a node share a file of /dev/shm: memfd_create: operation not permitted",
         ],
@@ -48,51 +49,51 @@ const HARDSHIPS: &[Hardship] = &[
         name: "memfd_create is forbidden under another launcher",
         line: "rmpiexec -n 4 env -u RMPI_BOOT ./without memfd_create ./exchange",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "memfd_create is forbidden and /dev/shm is smaller than in any container",
         line: "unshare --user --map-root-user --mount bash -c 'mount -t tmpfs -o size=64k none /dev/shm \
                && exec ./without memfd_create rmpiexec -n 16 ./exchange'",
         code: 1,
-        words: &["/dev/shm is full or too small for 110956544 bytes: enlarge it"],
+        texts: &["/dev/shm is full or too small for 110956544 bytes: enlarge it"],
     },
     Hardship {
         name: "/dev/shm is full, and smaller than in any container",
         line: "unshare --user --map-root-user --mount bash -c 'mount -t tmpfs -o size=64k none /dev/shm \
                && head -c 64k /dev/zero > /dev/shm/full && exec rmpiexec -n 16 ./exchange'",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "ranks may have few descriptors",
         line: "rmpiexec -n 4 bash -c 'ulimit -n 20; exec ./exchange'",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "the launcher raises the soft limit of descriptors for itself alone",
         line: "ulimit -S -n 30; rmpiexec -n 32 ./exchange && rmpiexec -n 2 bash -c 'ulimit -S -n'",
         code: 0,
-        words: &["well\n30\n30\n"],
+        texts: &["well\n30\n30\n"],
     },
     Hardship {
         name: "the hard limit of descriptors is too small",
         line: "ulimit -n 30; rmpiexec -n 32 ./exchange",
         code: 1,
-        words: &["open files in the launcher, the limit is 30: raise it (ulimit -Hn)"],
+        texts: &["open files in the launcher, the limit is 30: raise it (ulimit -Hn)"],
     },
     Hardship {
         name: "the limit of address space is small and large enough",
         line: "ulimit -v 200000; rmpiexec -n 8 ./exchange",
         code: 0,
-        words: &["well"],
+        texts: &["well"],
     },
     Hardship {
         name: "the limit of address space is too small for the segment of so many ranks",
         line: "ulimit -v 50000; rmpiexec -n 128 ./exchange",
         code: 16,
-        words: &[
+        texts: &[
             "MPI_Init failed: the node segment of",
             "raise the limit of address space (ulimit -v) or start fewer ranks",
         ],
@@ -101,23 +102,23 @@ const HARDSHIPS: &[Hardship] = &[
         name: "the memory of the program is too small",
         line: "rmpiexec -n 2 bash -c 'ulimit -v 130000; exec ./exchange 67108864'",
         code: 3,
-        words: &["no memory for", "called MPI_Abort with code 3"],
+        texts: &["no memory for", "called MPI_Abort with code 3"],
     },
     Hardship {
         name: "standard output is a full disk",
         line: "rmpiexec -n 2 ./exchange > /dev/full",
         code: 1,
-        words: &["cannot write standard output: no space left on device"],
+        texts: &["cannot write standard output: no space left on device"],
     },
     Hardship {
         name: "standard output is closed",
         line: "rmpiexec -n 2 ./exchange >&-",
         code: 1,
-        words: &["cannot write standard output: it is closed"],
+        texts: &["cannot write standard output: it is closed"],
     },
 ];
 
-/// Runs them all.
+/// Runs all of them.
 pub(super) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     let build = target().join("faults");
@@ -184,9 +185,9 @@ fn judge(hardship: &Hardship, done: &Finished, left: Option<String>) -> Vec<Stri
             done.end()
         ));
     }
-    let printed = |words: &str| done.stdout.contains(words) || done.stderr.contains(words);
-    let missing = hardship.words.iter().filter(|words| !printed(words));
-    wrong.extend(missing.map(|words| format!("`{words}` was not printed")));
+    let printed = |text: &str| done.stdout.contains(text) || done.stderr.contains(text);
+    let missing = hardship.texts.iter().filter(|text| !printed(text));
+    wrong.extend(missing.map(|text| format!("`{text}` was not printed")));
     wrong.extend(left);
     wrong
 }
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_code_other_words_and_what_is_left_are_judged() {
+    fn another_code_missing_texts_and_leftovers_are_reported() {
         let mut shell = command("sh");
         shell.args(["-c", "echo all is well"]);
         let done = crate::process::capture(shell, LIMIT, |_| ()).unwrap();

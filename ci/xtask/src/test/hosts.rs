@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `hosts`: worlds of hosts on this machine, and jobs over several of them.
 //!
-//! Each check has a world of its own and a limit of time, so that one that fails takes no other along. What it does is a function
-//! of `ci/hosts/checks` or `ci/hosts/jobs`; how a world ends, however it ends, is tried from outside.
+//! Each check has its own world and a time limit, so that a failure does not affect other checks. Most checks are
+//! functions of `ci/hosts/checks`, `ci/hosts/jobs` or `ci/hosts/under-slurm`; `ends` tests from outside how a world
+//! ends.
 
 mod deaths;
 mod ends;
@@ -28,16 +29,19 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     let build = target().join("hosts");
     make_folder(&build)?;
-    for row in WORLD.iter().filter(|row| context.wants(row.name)) {
+    for row in WORLD.iter().filter(|row| context.selects(row.name)) {
         tally.check(&row.title(), || in_world("checks", row, &[&build]));
     }
-    for end in ends::ALL.iter().filter(|end| context.wants(end.name)) {
+    for end in ends::ALL.iter().filter(|end| context.selects(end.name)) {
         tally.check(&end.name.replace('_', " "), || (end.check)(&build));
     }
-    let jobs: Vec<&Row> = JOBS.iter().filter(|row| context.wants(row.name)).collect();
-    let under_slurm = UNDER_SLURM.iter().filter(|row| context.wants(row.name));
+    let jobs: Vec<&Row> = JOBS
+        .iter()
+        .filter(|row| context.selects(row.name))
+        .collect();
+    let under_slurm = UNDER_SLURM.iter().filter(|row| context.selects(row.name));
     let under_slurm: Vec<&Row> = under_slurm.collect();
-    let may_die = context.wants("deaths");
+    let may_die = context.selects("deaths");
     if jobs.is_empty() && under_slurm.is_empty() && !may_die {
         return Ok(());
     }
@@ -71,9 +75,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     Ok(())
 }
 
-/// One check of jobs, if the system has what it needs.
+/// Runs one check of jobs, if the system has what the check needs.
 fn job(tally: &mut Tally, row: &Row, (build, prefix): (&Path, &Path)) {
-    // Pages go back when the row is over.
+    // The pages are released when the check is over.
     let pages = (row.name == IN_HUGE_PAGES).then(huge::Pages::reserve);
     let missing = pages.as_ref().and_then(|it| it.as_ref().err().cloned());
     match missing.or_else(|| xdp_lacks(row, prefix)) {
@@ -85,7 +89,7 @@ fn job(tally: &mut Tally, row: &Row, (build, prefix): (&Path, &Path)) {
     }
 }
 
-/// Jobs that need it.
+/// The checks that need DPDK.
 const DPDK_ROWS: [&str; 8] = [
     "roce_over_dpdk",
     "suites_over_dpdk",
@@ -97,13 +101,13 @@ const DPDK_ROWS: [&str; 8] = [
     "networks_in_one_job",
 ];
 
-/// One for which the system needs huge pages.
+/// The check for which the system needs huge pages.
 const IN_HUGE_PAGES: &str = "payloads_stay_in_place_in_huge_pages";
 
-/// One that needs sockets of XDP.
+/// The check that needs sockets of XDP.
 const OVER_XDP: &str = "roce_over_af_xdp";
 
-/// What is missing for such a row.
+/// What is missing for the check with sockets of XDP; `None` for other checks.
 fn xdp_lacks(row: &Row, prefix: &Path) -> Option<String> {
     if row.name != OVER_XDP {
         return None;
@@ -116,7 +120,7 @@ fn xdp_lacks(row: &Row, prefix: &Path) -> Option<String> {
     (!has_sockets).then(|| "the kernel has no sockets of XDP".into())
 }
 
-/// Why Slurm cannot be had.
+/// Why Slurm cannot be used; `None` if it can.
 fn slurm_lacks() -> Option<&'static str> {
     let shell = |line: &str| {
         let mut shell = command("sh");
@@ -146,7 +150,7 @@ pub(crate) fn run_long(tally: &mut Tally, context: &mut Context) -> Result<(), S
 const DEATHS: u64 = 10;
 const LONG_DEATHS: u64 = 1000;
 
-/// One check, a function of a script of `ci/hosts`; what it printed is in the error.
+/// Runs one check, a function of a script in `ci/hosts`; the error contains its output.
 fn in_world(script: &str, row: &Row, folders: &[&Path]) -> Result<(), String> {
     let mut world = world(row.hosts)?;
     world.arg("sh").arg(root().join("ci/hosts").join(script));
@@ -159,7 +163,7 @@ fn in_world(script: &str, row: &Row, folders: &[&Path]) -> Result<(), String> {
     Err(format!("{}\n{out}{err}", done.end()))
 }
 
-/// `cargo xtask hosts -n COUNT --`, for a command to be added.
+/// `cargo xtask hosts -n COUNT --`, to which the caller adds a command.
 fn world(count: usize) -> Result<Command, String> {
     let program = env::current_exe().map_err(|why| format!("cannot find this program: {why}"))?;
     let mut world = command(program);
@@ -167,7 +171,8 @@ fn world(count: usize) -> Result<Command, String> {
     Ok(world)
 }
 
-/// The conformance suites and the tests of the plug-in, and beside them the plug-in that they look for there.
+/// Copies the conformance suites and the tests of the plug-in, and the plug-in into the folder beside them in which
+/// they look for it.
 fn suites(plug_in: &Path, build: &Path) -> Result<(), String> {
     let beside = build.join("rmpi");
     make_folder(&beside)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `icount`: instructions of the hot calls, counted by callgrind, against their budgets.
+//! Stage `icount`: counts the instructions of frequent calls with callgrind, and compares them with their budgets.
 
 use super::{Context, Tally};
 use crate::process::quiet;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     tally.check("MPI_Isend keeps its budget", || check(&prefix, "isend"));
-    // QMPI-018: a build without QMPI has the same number.
+    // QMPI-018: a build without QMPI has the same count.
     tally.check(
         "MPI_Isend without a tool takes what it took before tools could be stacked",
         || check(&prefix, "stacks"),
@@ -57,7 +57,7 @@ fn check(prefix: &Path, only: &str) -> Result<(), String> {
             "--rmpi",
         ])
         .arg(prefix);
-    let told = quiet(count, Duration::from_secs(300))?;
-    told.lines().for_each(|line| println!("        {line}"));
+    let output = quiet(count, Duration::from_secs(300))?;
+    output.lines().for_each(|line| println!("        {line}"));
     Ok(())
 }

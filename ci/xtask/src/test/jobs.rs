@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One job under a launcher, watched: its output, its end, and what it leaves behind.
+//! Runs a job under a launcher: captures its output and its end, and finds what it leaves behind.
 
 use crate::process::{Finished, capture, seconds, send_signal};
 use crate::tree::{command, find_program, make_folder};
@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is there of a job when its launcher has ended for so long has been left behind.
+/// What still exists of a job so long after its launcher has ended counts as left behind.
 pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_secs(10);
 
 /// Marks every process of one job, by an environment variable that all of them inherit.
 pub(crate) struct Cookie {
     value: String,
-    /// A folder of the job's own, for temporary files.
+    /// The job's folder for temporary files.
     pub(crate) scratch: PathBuf,
     shm_before: BTreeSet<String>,
 }
 
 impl Cookie {
-    /// A fresh mark, with an empty folder below `base`.
+    /// A new mark, with an empty folder below `base`.
     pub(crate) fn new(base: &Path) -> Result<Self, String> {
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         let value = format!("{}-{count}", process::id());
@@ -55,7 +55,8 @@ impl Cookie {
         pids.filter(|pid| is_marked(*pid, &mark)).collect()
     }
 
-    /// Waits up to `grace` until nothing of the job is left, and returns how long that took; or reports what is left, and ends it.
+    /// Waits up to `grace` until nothing of the job is left, and returns how long that took. Otherwise kills and
+    /// removes what is left, and reports it as the error.
     pub(crate) fn leftovers(&self, grace: Duration) -> Result<Duration, String> {
         let start = Instant::now();
         let deadline = start + grace;
@@ -102,7 +103,8 @@ impl Cookie {
     }
 }
 
-/// Runs one job to its end or its limit. What hangs is asked where, before it is ended.
+/// Runs one job to its end or its limit. If it hangs, the stacks of its processes are added to its output before it is
+/// ended.
 pub(crate) fn run(mut job: Command, cookie: &Cookie, limit: Duration) -> Result<Finished, String> {
     cookie.mark(&mut job);
     let mut stacks = String::new();
@@ -113,7 +115,7 @@ pub(crate) fn run(mut job: Command, cookie: &Cookie, limit: Duration) -> Result<
     Ok(done)
 }
 
-/// What each process is doing, for a report of a job that hangs.
+/// The stacks of the processes of a job that hangs.
 fn where_they_hang(pids: &[u32]) -> String {
     let mut text = String::from("\nwhere its processes were:\n");
     let debugger = find_program("gdb");
@@ -148,7 +150,7 @@ fn is_marked(pid: u32, mark: &str) -> bool {
     let marked = environment
         .split(|byte| *byte == 0)
         .any(|entry| entry == mark.as_bytes());
-    // A process that has ended and waits for its parent has no memory left to hold.
+    // A zombie does not count: it holds no memory.
     marked && !is_zombie(pid)
 }
 
@@ -160,14 +162,14 @@ fn is_zombie(pid: u32) -> bool {
 }
 
 fn command_line(pid: u32) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words)
+    let args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&args)
         .replace('\0', " ")
         .trim()
         .to_string()
 }
 
-/// Our library's named segments; other programs' files come and go.
+/// The named segments of rmpi; files of other programs are ignored.
 fn shm_files() -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/dev/shm") else {
         return BTreeSet::new();
@@ -178,7 +180,7 @@ fn shm_files() -> BTreeSet<String> {
     names.filter(|name| name.contains("rmpi")).collect()
 }
 
-/// Not one of the `RMPI_` names: the library would report it as misspelt.
+/// Not an `RMPI_` name: the library would report that as misspelt.
 const VARIABLE: &str = "XTASK_JOB";
 const HUNG_SHOWN: usize = 8;
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -211,8 +213,8 @@ mod tests {
         run(shell(line), &cookie, Duration::from_secs(20)).unwrap();
         let found = cookie.leftovers(Duration::from_millis(50)).unwrap_err();
         assert!(found.contains("sleep 1000"), "{found}");
-        let gone = |cookie: &Cookie| cookie.processes().is_empty();
-        assert!((0..200).any(|_| gone(&cookie) || {
+        let all_ended = |cookie: &Cookie| cookie.processes().is_empty();
+        assert!((0..200).any(|_| all_ended(&cookie) || {
             thread::sleep(Duration::from_millis(10));
             false
         }));
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_job_says_where() {
+    fn stacks_of_a_hung_job_are_reported() {
         let cookie = cookie();
         let done = run(
             shell("exec sleep 1000"),

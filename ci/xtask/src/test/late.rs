@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that are late: programs linked with `ci/ranks/late/late.c`, which sleeps around their MPI calls.
+//! Programs whose ranks sleep around their MPI calls: they are linked with `ci/ranks/late/late.c`.
 
 use crate::process::quiet;
 use crate::tree::{command, read, root};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Compiles the object that is linked to late programs, and returns where it is.
+/// Compiles the object that is linked to such programs, and returns its path.
 pub(crate) fn object(compiler: &Path, build: &Path) -> Result<PathBuf, String> {
     let header = read(&root().join("runtime/abi/gen/mpi.h"))?;
     let list = build.join("calls.h");
@@ -22,7 +22,7 @@ pub(crate) fn object(compiler: &Path, build: &Path) -> Result<PathBuf, String> {
     Ok(object)
 }
 
-/// One line `CALL(type, name, (parameters), (arguments))` for each function of the header that returns a code.
+/// A line `CALL(type, name, (parameters), (arguments))` for each function of the header that returns an error code.
 fn calls(header: &str) -> Result<String, String> {
     let mut lines = String::new();
     for line in header.lines() {
@@ -36,7 +36,7 @@ fn calls(header: &str) -> Result<String, String> {
         let (parameters, _) = rest
             .split_once(");")
             .ok_or_else(|| format!("mpi.h: `{line}` has no `);`"))?;
-        // Any number of arguments, which nothing can hand on.
+        // Variable arguments cannot be passed on.
         if parameters.contains("...") {
             continue;
         }
@@ -52,7 +52,7 @@ fn calls(header: &str) -> Result<String, String> {
     Ok(lines)
 }
 
-/// `argv` of `char *argv[]`; none of `void`.
+/// The name of a parameter: `argv` for `char *argv[]`; `None` for `void`.
 fn name_of(parameter: &str) -> Option<&str> {
     let plain = parameter.split('[').next()?;
     let (_, name) = plain.rsplit_once([' ', '*'])?;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn all_functions_of_the_header_are_understood() {
+    fn all_functions_of_the_header_are_parsed() {
         let header = read(&root().join("runtime/abi/gen/mpi.h")).unwrap();
         assert!(calls(&header).unwrap().lines().count() > 600);
     }

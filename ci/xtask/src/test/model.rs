@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `model`: loom runs the ring through every interleaving.
+//! Stage `model`: loom tests every interleaving of the ring's operations.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::{cargo, target};
@@ -16,7 +16,8 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         "loom",
     ]);
     loom.args(["--no-fail-fast"]);
-    // Its own build folder: the flag changes every crate, and the others would be built anew.
+    // A separate build folder: with the flag every crate is compiled differently, and in the common folder cargo would
+    // rebuild all of them each time.
     loom.env("CARGO_TARGET_DIR", target().join("loom"))
         .env("RUSTFLAGS", "--cfg loom");
     loom.env("CARGO_PROFILE_RELEASE_LTO", "off")

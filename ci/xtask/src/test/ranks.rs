@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `ranks`: the programs of `ci/ranks`, `qmp/tests/ranks` and `qmp/examples`, as real processes under a launcher.
-//! Those whose names begin with `qmp_` are linked with QMP; those in Fortran are compiled for each of its ways to MPI.
+//! Those whose names begin with `qmp_` are linked with QMP; those in Fortran are compiled for each method (mpif.h,
+//! `mpi`, `mpi_f08`).
 //!
-//! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
-//! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
-//! a file or a segment behind, has failed.
+//! Each rank of a successful program prints a line `ok`, and the job exits with 0; `testlist` has options for programs
+//! that end differently. A job that exceeds its limit, or leaves a process, a file or a segment behind, has failed.
 //!
-//! Where a line has `late=SEED`, or with `--late SEED` everywhere, the ranks sleep around their MPI calls.
+//! If the line of a program has `late=SEED`, or with the option `--late SEED`, the ranks sleep around their MPI calls.
 
 use super::testlist::{self, Entry};
 use super::{Context, Tally, cargo_tests, compiling, fortran, jobs, late, over_hosts};
@@ -23,7 +23,7 @@ struct MpiUnderTest {
     launcher: PathBuf,
     is_ours: bool,
     build: PathBuf,
-    /// Over so many hosts its jobs go.
+    /// The number of hosts for its jobs; `None`: only this machine.
     hosts: Option<u32>,
 }
 
@@ -32,8 +32,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let list = testlist::parse(&read(&folder().join("testlist"))?)?;
     let list: Vec<Entry> = list
         .into_iter()
-        .flat_map(|entry| fortran::each_way(entry.clone(), &source(&entry.program)))
-        .filter(|entry| context.wants(&entry.program))
+        .flat_map(|entry| fortran::each_method(entry.clone(), &source(&entry.program)))
+        .filter(|entry| context.selects(&entry.program))
         .collect();
     let list: Vec<Entry> = list
         .into_iter()
@@ -44,8 +44,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
     let list: Vec<Entry> = match mpi.hosts {
         Some(_) => {
-            let goes = |entry: &Entry| !(entry.alone || entry.one_host);
-            list.into_iter().filter(goes).collect()
+            let can_run = |entry: &Entry| !(entry.alone || entry.one_host);
+            list.into_iter().filter(can_run).collect()
         }
         None => list,
     };
@@ -87,7 +87,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     }
 }
 
-/// The programs of the benchmarks, short: without a warning of the compiler, and each checks what it sends.
+/// Runs the benchmark programs for a short time: they must compile without warnings, and they check the data that they
+/// send.
 fn benchmarks(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let mut tests = cargo();
     tests.args(["test", "--quiet", "--package", "bench"]);
@@ -119,7 +120,7 @@ fn mpi(context: &mut Context) -> Result<MpiUnderTest, String> {
     })
 }
 
-/// The whole list with late ranks; lines that are only for them would run twice.
+/// The whole list with `--late`, without the lines that have `late=`, which would run twice.
 fn all_late(list: Vec<Entry>, seed: u64) -> Vec<Entry> {
     let others = list.into_iter().filter(|entry| entry.late.is_none());
     others
@@ -131,7 +132,7 @@ fn all_late(list: Vec<Entry>, seed: u64) -> Vec<Entry> {
         .collect()
 }
 
-/// What an entry's program is called where it is built.
+/// The name of an entry's program in the build folder.
 fn binary(entry: &Entry) -> String {
     match entry.late {
         Some(_) => format!("{}{LATE}", entry.program),
@@ -139,7 +140,7 @@ fn binary(entry: &Entry) -> String {
     }
 }
 
-/// Programs that the list forgot would never run.
+/// An error that names the programs that are not in the list: they would never run.
 fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     let listed = list.iter().map(|entry| fortran::plain(&entry.program));
     let listed: BTreeSet<&str> = listed.collect();
@@ -160,7 +161,7 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
         .into_iter()
         .filter(|name| !listed.contains(name.as_str()))
         .collect();
-    // On another MPI the list is shorter by what only concerns ours.
+    // For another MPI the list lacks the programs that are only for rmpi.
     if missing.is_empty() || !is_ours {
         return Ok(());
     }
@@ -196,7 +197,7 @@ fn compile(mpi: &MpiUnderTest, program: &str, late_object: Option<&Path>) -> Res
     quiet(compiler, Duration::from_secs(300)).map(|_| ())
 }
 
-/// A compiler of C or C++, with what all programs need.
+/// The command of a C or C++ compiler, with the options for all programs.
 fn c(compiler: &Path, standard: &str) -> Command {
     let mut compiler = command(compiler);
     compiler.arg(standard);
@@ -240,7 +241,7 @@ fn run_one(mpi: &MpiUnderTest, entry: &Entry, ranks: u32) -> Result<(), String> 
     }
     wrong.extend(cookie.leftovers(jobs::LEFTOVER_GRACE).err());
     if !mpi.is_ours {
-        // Other launchers tear lines and leave files; here the programs are under test.
+        // Other launchers may split lines and leave files; here only the programs are tested.
         wrong.retain(|what| what.starts_with("expected the exit") || what.starts_with("did not"));
     }
     if wrong.is_empty() {
@@ -253,7 +254,7 @@ fn run_one(mpi: &MpiUnderTest, entry: &Entry, ranks: u32) -> Result<(), String> 
     ))
 }
 
-/// What is wrong with how a job ended and what it printed.
+/// What is wrong with a job's exit code and output; empty if nothing is.
 fn judge(entry: &Entry, ranks: u32, code: Option<i32>, stdout: &str, stderr: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if code != Some(entry.exit) {
@@ -261,9 +262,9 @@ fn judge(entry: &Entry, ranks: u32, code: Option<i32>, stdout: &str, stderr: &st
         wrong.push(format!("expected the exit code {}, got {got}", entry.exit));
     }
     let ok = stdout.lines().filter(|line| *line == "ok").count();
-    let wanted = if entry.alone { 1 } else { ranks as usize };
-    if entry.exit == 0 && ok != wanted {
-        wrong.push(format!("expected {wanted} lines `ok`, got {ok}"));
+    let expected = if entry.alone { 1 } else { ranks as usize };
+    if entry.exit == 0 && ok != expected {
+        wrong.push(format!("expected {expected} lines `ok`, got {ok}"));
     }
     for text in &entry.says {
         if !stdout.contains(text.as_str()) && !stderr.contains(text.as_str()) {
@@ -284,7 +285,7 @@ fn last_lines(text: &str) -> String {
     head + &lines[hidden..].join("\n")
 }
 
-/// The one file of a program.
+/// The source file of a program.
 fn source(program: &str) -> PathBuf {
     let names = LANGUAGES.map(|extension| format!("{program}.{extension}"));
     let places = FOLDERS
@@ -299,9 +300,9 @@ fn folder() -> PathBuf {
     root().join(FOLDERS[0])
 }
 
-/// C, C++, Rust and Fortran.
+/// The extensions of C, C++, Rust and Fortran.
 const LANGUAGES: [&str; 6] = ["c", "cc", "rs", "f", "f90", "F90"];
-/// Where the programs are; the list of them is in the first.
+/// The folders of the programs; the first contains their list.
 const FOLDERS: [&str; 4] = [
     "ci/ranks",
     "ci/ranks/fortran",
@@ -309,7 +310,7 @@ const FOLDERS: [&str; 4] = [
     "qmp/examples",
 ];
 const LINES_SHOWN: usize = 120;
-/// How a program with late ranks ends that is built of the same source.
+/// The suffix of a program that is linked with `late.c`.
 const LATE: &str = ".late";
 const LATE_TAKES_LONGER: u64 = 2;
 
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_says_nothing_is_noticed() {
+    fn a_rank_without_output_is_noticed() {
         let entry = entry("probe 2");
         assert!(judge(&entry, 2, Some(0), "ok\nok\n", "").is_empty());
         assert_eq!(
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_code_is_noticed_and_a_wanted_one_passes() {
+    fn a_wrong_code_is_noticed_and_an_expected_one_passes() {
         assert_eq!(judge(&entry("a 2 exit=3"), 2, Some(1), "", "").len(), 1);
         assert_eq!(judge(&entry("a 2 exit=3"), 2, None, "", "").len(), 1);
         assert!(judge(&entry("a 2 exit=3"), 2, Some(3), "", "").is_empty());

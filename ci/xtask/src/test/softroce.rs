@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire, and
-//! `ci/softroce/between`; then one with network cards for DPDK, and `ci/softroce/cards`.
+//! Stage `softroce`: boots a virtual machine for `ci/softroce/checks`, then two connected machines for
+//! `ci/softroce/between`, then one with network cards for DPDK for `ci/softroce/cards`.
 
 use super::{Context, Tally, cargo_tests, compiling};
 use crate::process::seconds;
@@ -14,7 +14,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     in_guests(tally, context, "AT_LENGTH=", LIMIT)
 }
 
-/// What is tried in guests; with `AT_LENGTH=1` all of it.
+/// Runs the checks in guests. `how` is `AT_LENGTH=1` for all of them, `AT_LENGTH=` for the most important ones.
 fn in_guests(
     tally: &mut Tally,
     context: &mut Context,
@@ -37,7 +37,7 @@ fn in_guests(
     let guest = Guest::new()
         .kernel(context.kernel.unwrap_or_default())
         .limit(limit);
-    let words = [
+    let args = [
         "env",
         how,
         "sh",
@@ -48,8 +48,8 @@ fn in_guests(
         &transport,
         &channels,
     ];
-    let outcome = guest.clone().share(&share).run(&words)?;
-    told(tally, "one guest", &outcome);
+    let outcome = guest.clone().share(&share).run(&args)?;
+    record(tally, "one guest", &outcome);
     tally.check("the guest writes to its share and to nothing else", || {
         let outside = Path::new("/etc").join(WRITTEN);
         match (written.exists(), outside.exists()) {
@@ -58,7 +58,7 @@ fn in_guests(
             (true, true) => Err(format!("the guest wrote {}", outside.display())),
         }
     });
-    let words = [
+    let args = [
         "env",
         how,
         "sh",
@@ -68,13 +68,13 @@ fn in_guests(
         &transport,
         &channels,
     ];
-    // Larger packets than one guest has: both sizes are tried.
-    let outcome = guest.clone().mtu(4200).run_beside(&words)?;
-    told(tally, "two guests", &outcome);
+    // Larger packets than in the check with one guest, so that both sizes are tested.
+    let outcome = guest.clone().mtu(4200).run_beside(&args)?;
+    record(tally, "two guests", &outcome);
     with_cards(tally, guest, [&rmpiexec, &programs], &prefix)
 }
 
-/// The programs in C that run in the guests.
+/// Compiles the C programs that run in the guests.
 fn compile(prefix: &Path) -> Result<(), String> {
     let sources: Vec<String> = RANKS
         .iter()
@@ -89,7 +89,7 @@ fn compile(prefix: &Path) -> Result<(), String> {
     }
 }
 
-/// One boot of a guest whose cards DPDK has.
+/// Boots a guest whose network cards DPDK drives.
 fn with_cards(
     tally: &mut Tally,
     guest: Guest,
@@ -98,9 +98,9 @@ fn with_cards(
 ) -> Result<(), String> {
     if prefix.join("lib/rmpi/librmpi_dpdk.so").exists() {
         let script = root().join("ci/softroce/cards");
-        let words = ["sh", &*script.to_string_lossy(), rmpiexec, programs];
-        let outcome = guest.cards().memory(2048).run(&words)?;
-        told(tally, "a guest with cards", &outcome);
+        let args = ["sh", &*script.to_string_lossy(), rmpiexec, programs];
+        let outcome = guest.cards().memory(2048).run(&args)?;
+        record(tally, "a guest with cards", &outcome);
     } else {
         let why = "DPDK is not installed".to_owned();
         tally.expected.push(("cards under DPDK".into(), why));
@@ -109,7 +109,7 @@ fn with_cards(
 }
 
 /// Records the checks of one boot.
-fn told(tally: &mut Tally, who: &str, outcome: &GuestOutcome) {
+fn record(tally: &mut Tally, who: &str, outcome: &GuestOutcome) {
     println!("  {who}, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
         let result = if check.passed {
@@ -124,10 +124,10 @@ fn told(tally: &mut Tally, who: &str, outcome: &GuestOutcome) {
     });
 }
 
-/// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; its jobs of 10,000 hosts with more that is
-/// said; 10 GiB over a bad link, 100 million changed packets and
-/// Wireshark's word on each opcode for the engine of RoCE; all that guests are for, where the stage `softroce` has the most telling
-/// part; and ten minutes of its random traffic.
+/// Stage `soak`: one hour of the traffic on a simulated network of which the stage `unit` runs some seconds; simulated
+/// jobs of 10,000 hosts whose ranks have many peers; for the engine of RoCE, 10 GiB over a lossy link, 100 million
+/// modified packets, and a check of each opcode by Wireshark; all checks in guests, of which the stage `softroce` runs
+/// the most important; and ten minutes of random traffic in a guest.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -139,14 +139,14 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
     scale
         .args(["test", "--quiet", "--release", "--package", "launcher"])
         .args(["--lib", "tests::scale", "--", "--ignored"]);
-    cargo_tests::run(tally, "jobs of 640,000 ranks that talk to many", scale)?;
+    cargo_tests::run(tally, "jobs of 640,000 ranks with many peers", scale)?;
     let mut roce = cargo();
     roce.args(["test", "--quiet", "--release", "--package", "roce"])
         .args(["--test", "lossy", "--test", "hostile", "--test", "tshark"])
         .args(["--", "--ignored", "--nocapture"]);
     cargo_tests::run(
         tally,
-        "RoCE over a bad link, changed packets, and what Wireshark says",
+        "RoCE over a bad link, changed packets, and Wireshark's verdict",
         roce,
     )?;
     in_guests(tally, context, "AT_LENGTH=1", LONG_LIMIT)?;
@@ -159,7 +159,7 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
         Ok(())
     } else {
         let (out, err) = (&outcome.stdout, &outcome.stderr);
-        Err(format!("{}\n{out}{err}", outcome.in_words()))
+        Err(format!("{}\n{out}{err}", outcome.ending()))
     };
     tally.record(
         "random traffic with loss and reordering",
@@ -169,7 +169,7 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
     Ok(())
 }
 
-/// The bindings of crate `verbs-sys` against the header that rdma-core has installed.
+/// Compares the bindings of the crate `verbs-sys` with rdma-core's header.
 fn layout(tally: &mut Tally) -> Result<(), String> {
     let mut cargo = cargo();
     cargo
@@ -190,7 +190,7 @@ fn layout(tally: &mut Tally) -> Result<(), String> {
     )
 }
 
-/// One check inside the guest.
+/// A check inside the guest.
 struct Check<'a> {
     name: &'a str,
     passed: bool,
@@ -198,21 +198,21 @@ struct Check<'a> {
     printed: String,
 }
 
-/// Reads `== NAME`, what the check printed, `== ok 123` or `== failed 123` (hundredths of a second). One that never
-/// ended has failed.
-fn checks(told: &str) -> Vec<Check<'_>> {
+/// Parses the output of a script: for each check a line `== NAME`, the output of the check, and `== ok 123` or `==
+/// failed 123` (hundredths of a second). A check without its last line has failed.
+fn checks(output: &str) -> Vec<Check<'_>> {
     let mut all: Vec<Check<'_>> = Vec::new();
-    for line in told.lines() {
-        let Some(words) = line.strip_prefix("== ") else {
+    for line in output.lines() {
+        let Some(text) = line.strip_prefix("== ") else {
             if let Some(check) = all.last_mut() {
                 check.printed += &format!("{line}\n");
             }
             continue;
         };
-        match (verdict(words), all.last_mut()) {
+        match (verdict(text), all.last_mut()) {
             (Some((passed, time)), Some(check)) => (check.passed, check.time) = (passed, time),
             _ => all.push(Check {
-                name: words,
+                name: text,
                 passed: false,
                 time: Duration::ZERO,
                 printed: String::new(),
@@ -222,30 +222,30 @@ fn checks(told: &str) -> Vec<Check<'_>> {
     all
 }
 
-fn verdict(words: &str) -> Option<(bool, Duration)> {
-    let (word, time) = words.split_once(' ')?;
+fn verdict(text: &str) -> Option<(bool, Duration)> {
+    let (result, time) = text.split_once(' ')?;
     let time = Duration::from_millis(10 * time.parse::<u64>().ok()?);
     ["ok", "failed"]
-        .contains(&word)
-        .then_some((word == "ok", time))
+        .contains(&result)
+        .then_some((result == "ok", time))
 }
 
-/// The script's last line is `exit 7`.
+/// An error unless the code is 7: the script's last line is `exit 7`.
 fn code(outcome: &GuestOutcome) -> Result<(), String> {
     if outcome.end == GuestEnd::Code(7) {
         return Ok(());
     }
-    let (end, told) = (outcome.in_words(), &outcome.stderr);
-    Err(format!("expected the code 7, the command {end}\n{told}"))
+    let (end, stderr) = (outcome.ending(), &outcome.stderr);
+    Err(format!("expected the code 7, the command {end}\n{stderr}"))
 }
 
-/// What the guest creates, at two places.
+/// The file that the guest creates, in two folders.
 const WRITTEN: &str = "softroce-was-here";
-/// All that the guest does; a machine with other work emulates several times slower.
+/// The limit for a guest: a busy machine emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// All that it does at length, with 10 GiB over a bad link.
+/// The limit for a guest with all checks, with 10 GiB over a lossy link.
 const LONG_LIMIT: Duration = Duration::from_secs(7200);
-/// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks` and `between`.
+/// Programs of the stage `ranks` that run in guests.
 const RANKS: [&str; 23] = [
     "cancel",
     "channel",
@@ -271,7 +271,7 @@ const RANKS: [&str; 23] = [
     "stress",
     "wildcards",
 ];
-/// Programs from other places.
+/// Programs from other folders.
 const OTHERS: [&str; 7] = [
     "ci/hosts/bulk.c",
     "ci/hosts/computes.c",
@@ -289,9 +289,9 @@ mod tests {
 
     #[test]
     fn a_check_that_failed_or_never_ended_is_seen() {
-        let told =
+        let output =
             "noise\n== one\n12 packets\n== ok 123\n== two 2\nwhy\n== failed 0\n== three\nhung\n";
-        let found = checks(told);
+        let found = checks(output);
         let seen: Vec<_> = found
             .iter()
             .map(|check| {

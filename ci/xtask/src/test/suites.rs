@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `suites`: programs of other projects, and binaries that move between MPIs.
+//! Stage `suites`: programs of other projects, and binaries that are built with one MPI and run with another.
 
 mod coverage;
 mod debugged;
@@ -23,16 +23,16 @@ mod valgrind;
 use super::{Context, Tally};
 use std::path::Path;
 
-/// One source of programs.
+/// A part of the stage: programs from one source.
 struct Part {
     name: &'static str,
     run: Run,
 }
 
-/// What runs a part, on the product that is installed in a folder.
+/// The function that runs a part; its path is that of the installed rmpi.
 enum Run {
     Here(fn(&mut Tally, &Path) -> Result<(), String>),
-    /// Its jobs go over so many hosts, if that is wanted.
+    /// The last argument is the number of hosts for its jobs; `None`: only this machine.
     OverHosts(fn(&mut Tally, &Path, Option<u32>) -> Result<(), String>),
 }
 
@@ -83,14 +83,14 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// The parts with a list in their folder in `ci/suites` that [`listed`] reads.
+/// The parts that have a list in `ci/suites` which [`listed`] reads.
 #[cfg(test)]
 const LISTS: &[&str] = &["mpi4py", "rsmpi", "fftw", "p4est"];
 
-/// Each part by itself: one that cannot be fetched or built fails, and the others go on.
+/// Runs the parts independently: one that cannot be fetched or built fails, and the others still run.
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
-    for part in PARTS.iter().filter(|part| context.wants(part.name)) {
+    for part in PARTS.iter().filter(|part| context.selects(part.name)) {
         if context.hosts.is_some() && matches!(part.run, Run::Here(_)) {
             continue;
         }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a stage counts.
+//! The results of a stage.
 
 use crate::process::seconds;
 use std::time::{Duration, Instant};
 
-/// Passed, failed and expected to fail.
+/// The tests that passed, failed, or failed as expected.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: Vec<String>,
-    /// Name and reason.
+    /// The name and the reason of each.
     pub(crate) expected: Vec<(String, String)>,
 }
 
 impl Tally {
-    /// One test: prints a line with its time, and why it failed.
+    /// Runs a test, and prints a line with its time, and the reason if it failed.
     pub(crate) fn check(&mut self, name: &str, test: impl FnOnce() -> Result<(), String>) {
         let start = Instant::now();
         let result = test();
         self.record(name, result, start.elapsed());
     }
 
-    /// One test that was run elsewhere.
+    /// Records a test that was run elsewhere.
     pub(crate) fn record(&mut self, name: &str, result: Result<(), String>, time: Duration) {
         match result {
             Ok(()) => {
@@ -32,7 +32,8 @@ impl Tally {
         }
     }
 
-    /// One test that is known to fail, and why. That it passes is a failure of the list.
+    /// Runs a test that is known to fail, for `reason`. If it passes, that counts as a failure, because the list is out
+    /// of date.
     pub(crate) fn check_expected(
         &mut self,
         name: &str,
@@ -53,7 +54,7 @@ impl Tally {
         }
     }
 
-    /// Results of another suite, which counted its tests itself.
+    /// Adds the results of another suite, which counted its tests itself.
     pub(crate) fn add(&mut self, passed: usize, failed: Vec<String>) {
         self.passed += passed;
         self.failed.extend(failed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The format of `ci/ranks/testlist`.
 
-/// One line: a program, and how it is run.
+/// A line of the list: a program, and how it is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) program: String,
@@ -10,39 +10,39 @@ pub(crate) struct Entry {
     /// Options of the launcher.
     pub(crate) with: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
-    /// The code the job ends with.
+    /// The exit code of the job.
     pub(crate) exit: i32,
-    /// What the job must print, on either stream.
+    /// Texts that the job must print, on either stream.
     pub(crate) says: Vec<String>,
     pub(crate) limit_s: u64,
-    /// Started without the launcher.
+    /// Whether the program is started without the launcher.
     pub(crate) alone: bool,
-    /// It tests what ranks of one host share: not with `--hosts`.
+    /// Whether the program tests what ranks on one host share: it is not run with `--hosts`.
     pub(crate) one_host: bool,
-    /// Tests what the standard leaves open: not for other MPIs.
+    /// Whether the program tests what the standard leaves open: it is not run with other MPIs.
     pub(crate) ours: bool,
     pub(crate) xfail: Option<String>,
-    /// Linked with `ci/ranks/late/late.c`, which gets this seed.
+    /// The seed for `ci/ranks/late/late.c`, with which the program is linked; `None`: it is not.
     pub(crate) late: Option<u64>,
-    /// Functions that it calls and that may have no body yet.
+    /// Functions that the program calls and that may have no body yet.
     pub(crate) needs: Vec<String>,
 }
 
-/// All entries, or which line is wrong and why.
+/// Parses all lines; an error names the wrong line and the reason.
 pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let words = split(line).map_err(|why| format!("testlist line {}: {why}", index + 1))?;
-        if words.is_empty() {
+        let fields = split(line).map_err(|why| format!("testlist line {}: {why}", index + 1))?;
+        if fields.is_empty() {
             continue;
         }
-        entries.push(entry(&words).map_err(|why| format!("testlist line {}: {why}", index + 1))?);
+        entries.push(entry(&fields).map_err(|why| format!("testlist line {}: {why}", index + 1))?);
     }
     Ok(entries)
 }
 
 impl Entry {
-    /// How the test is named in reports, for one number of ranks.
+    /// The name of the test in reports, for one number of ranks.
     pub(crate) fn name(&self, ranks: u32) -> String {
         let args: String = self.args.iter().map(|arg| format!(" {arg}")).collect();
         let how = if self.alone {
@@ -57,8 +57,8 @@ impl Entry {
     }
 }
 
-fn entry(words: &[String]) -> Result<Entry, String> {
-    let [program, ranks, options @ ..] = words else {
+fn entry(fields: &[String]) -> Result<Entry, String> {
+    let [program, ranks, options @ ..] = fields else {
         return Err("a program and numbers of ranks are needed: `probe 2,4`".into());
     };
     let numbers = ranks.split(',').map(str::parse);
@@ -123,33 +123,33 @@ fn set(entry: &mut Entry, option: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Words of a line: `key="two words"` is one, `#` starts a comment.
+/// Splits a line at blanks: `key="a b"` is one field, `#` starts a comment.
 fn split(line: &str) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
+    let mut fields = Vec::new();
+    let mut field = String::new();
     let mut quoted = false;
-    for letter in line.chars() {
-        match letter {
+    for c in line.chars() {
+        match c {
             '"' => quoted = !quoted,
             '#' if !quoted => break,
             ' ' | '\t' if !quoted => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
+                if !field.is_empty() {
+                    fields.push(std::mem::take(&mut field));
                 }
             }
-            _ => word.push(letter),
+            _ => field.push(c),
         }
     }
     if quoted {
         return Err("a quotation mark is not closed".into());
     }
-    if !word.is_empty() {
-        words.push(word);
+    if !field.is_empty() {
+        fields.push(field);
     }
-    Ok(words)
+    Ok(fields)
 }
 
-/// Many times what the slowest take: it is for those that hang, on machines that have other work too.
+/// Many times what the slowest program takes, because it must be enough on busy machines: it is for programs that hang.
 const DEFAULT_LIMIT_S: u64 = 300;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `tidy`: formatting, lints, house rules, generated files, documentation.
+//! Stage `tidy`: checks formatting, lints, house rules, generated files and documentation.
 
 use super::{Context, Tally};
 use crate::process::quiet;

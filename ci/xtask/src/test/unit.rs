@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `unit`: unit, integration and documentation tests of every crate.
 //!
-//! The tests in `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests` look at the installed libraries: they are the stage `abi`.
+//! The tests in `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests` need the installed libraries: they are run by the
+//! stage `abi`.
 
 use super::{Context, Tally, cargo_tests};
 use crate::setup::has_subcommand;
@@ -63,7 +64,7 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
     cargo_tests::run(tally, "documentation tests", docs)
 }
 
-/// The launcher's feature that needs a library of the system.
+/// Tests the launcher's feature `hwloc`, if the system has that library.
 fn hwloc(tally: &mut Tally) -> Result<(), String> {
     let mut probe = command("pkg-config");
     probe.args(["--exists", "hwloc >= 2"]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The head of each crate says what it knows and what it never does.
+//! Checks that the documentation of each crate has the lines **Knows** and **Never**.
 
 use super::{Problem, SourceFile};
 
-/// Crates whose documentation lacks **Knows** or **Never**.
+/// The crates whose documentation lacks one of the two lines.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     sources
         .iter()
@@ -12,7 +12,7 @@ pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
         .collect()
 }
 
-/// `src/lib.rs`, or `src/main.rs` where there is no library beside it.
+/// Whether the file is `src/lib.rs`, or `src/main.rs` of a crate without a library.
 fn is_crate_root(source: &SourceFile, sources: &[SourceFile]) -> bool {
     if source.path.ends_with("/src/lib.rs") {
         return true;
@@ -35,7 +35,7 @@ fn lacking(source: &SourceFile) -> Option<Problem> {
         .collect();
     let missing: Vec<&str> = ["**Knows**", "**Never**"]
         .into_iter()
-        .filter(|word| !head.contains(word))
+        .filter(|line| !head.contains(line))
         .collect();
     let what = format!(
         "the crate's documentation lacks a {} line",
@@ -56,13 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_its_plan_fails() {
+    fn a_crate_without_one_of_the_lines_fails() {
         let found = problems(&[("a/src/lib.rs", "//! A crate.\n//! **Knows** bytes.\n")]);
         assert_eq!(found, ["the crate's documentation lacks a **Never** line"]);
     }
 
     #[test]
-    fn the_library_speaks_for_the_program_beside_it() {
+    fn a_program_beside_a_library_needs_no_lines() {
         let good = "//! **Knows** a.\n//! **Never** b.\n";
         assert!(problems(&[("a/src/lib.rs", good), ("a/src/main.rs", "//! Main.\n")]).is_empty());
         assert_eq!(problems(&[("b/src/main.rs", "//! Main.\n")]).len(), 1);

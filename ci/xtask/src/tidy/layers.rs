@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The members of the workspace stand lowest layer first, and none depends on a later one.
+//! Checks that the members of the workspace are listed from the lowest layer up, and that none depends on a later one.
 
 use super::{Problem, SourceFile};
 use std::collections::BTreeMap;
 
-/// Dependencies that point upwards, and members without the shared lints.
+/// Dependencies on a higher layer, and members without the shared lints.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let Some(workspace) = sources.iter().find(|source| source.path == "Cargo.toml") else {
         return Vec::new();
@@ -48,12 +48,12 @@ fn members(text: &str) -> Vec<String> {
         .map(|line| line.split('#').next().unwrap_or_default());
     lines
         .flat_map(|line| line.split(','))
-        .map(|word| word.trim().trim_matches('"').to_string())
-        .filter(|word| !word.is_empty())
+        .map(|name| name.trim().trim_matches('"').to_string())
+        .filter(|name| !name.is_empty())
         .collect()
 }
 
-/// Name of a crate of ours -> folder of the member.
+/// The folder of each workspace crate, by its name.
 fn local_crates(text: &str) -> BTreeMap<String, String> {
     let entries = in_section(text, "workspace.dependencies");
     entries
@@ -65,7 +65,7 @@ fn local_crates(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Line and name of each dependency, of all kinds.
+/// The line and the name of each dependency of any kind.
 fn dependencies(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -81,7 +81,7 @@ fn dependencies(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The entries of one section, with their lines.
+/// The entries of one section, with their line numbers.
 fn in_section<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let mut inside = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -95,9 +95,7 @@ fn in_section<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (usize, 
 }
 
 fn squeeze(text: &str) -> String {
-    text.chars()
-        .filter(|letter| !letter.is_whitespace())
-        .collect()
+    text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
 #[cfg(test)]

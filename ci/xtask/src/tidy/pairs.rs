@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `// PAIR(name)`: each Release names the Acquire that it meets, and the other way round.
+//! Checks `// PAIR(name)`: each Release names the Acquire with which it synchronizes, and each Acquire its Release.
 
 use super::{Problem, SourceFile};
 use std::collections::BTreeMap;
 
-/// Crates whose every Release and Acquire must name its partner.
+/// Crates in which every Release and Acquire must name its pair.
 const WATCHED: &[&str] = &["transport/ring/src/", "runtime/layout/src/"];
 
-/// One end of a pair.
+/// The sides of a pair that were found.
 #[derive(Clone, Copy, Default)]
 struct Sides {
     releases: bool,
     acquires: bool,
 }
 
-/// Names that stand on one side only, and orders without a name.
+/// Pairs with one side only, and memory orders without a name.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let mut names: BTreeMap<String, (Sides, Problem)> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -52,7 +52,7 @@ fn one_sided(name: &str, sides: Sides, place: Problem) -> Option<Problem> {
         (false, false) => "neither Release nor Acquire",
     };
     Some(Problem {
-        what: format!("PAIR({name}) stands at {lacks}"),
+        what: format!("PAIR({name}) has {lacks}"),
         ..place
     })
 }
@@ -67,7 +67,7 @@ fn named(comment: &str) -> Vec<String> {
         .collect()
 }
 
-/// Which orders the statement under (or beside) a comment uses.
+/// The memory orders in the statement below or beside a comment.
 fn sides_after(source: &SourceFile, index: usize, end: usize) -> Sides {
     let mut sides = Sides::default();
     let mut seen = 0;
@@ -88,10 +88,10 @@ fn sides_after(source: &SourceFile, index: usize, end: usize) -> Sides {
 }
 
 fn orders(code: &str) -> Sides {
-    let words: Vec<&str> = code
+    let names: Vec<&str> = code
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .collect();
-    let has = |word: &str| words.contains(&word);
+    let has = |name: &str| names.contains(&name);
     let both = has("AcqRel") || has("SeqCst");
     Sides {
         releases: both || has("Release"),
@@ -99,7 +99,7 @@ fn orders(code: &str) -> Sides {
     }
 }
 
-/// Orders in watched crates that no `PAIR` stands close above.
+/// Memory orders in watched crates without a `PAIR` in the lines above.
 fn unnamed(source: &SourceFile, end: usize) -> Vec<Problem> {
     if !WATCHED.iter().any(|folder| source.path.starts_with(folder))
         || source.path.ends_with("sync.rs")
@@ -121,14 +121,14 @@ fn unnamed(source: &SourceFile, end: usize) -> Vec<Problem> {
     problems
 }
 
-/// This file mentions pairs without having any.
+/// Whether the file is this one, which mentions pairs but has none.
 fn is_self(path: &str) -> bool {
     path.ends_with("tidy/pairs.rs")
 }
 
-/// How many lines of code below a comment belong to it.
+/// The number of lines of code below a comment that count as its statement.
 const STATEMENT_LINES: usize = 5;
-/// How far above an order its pair may be named.
+/// The number of lines above a memory order in which its pair may be named.
 const LINES_ABOVE: usize = 8;
 
 #[cfg(test)]
@@ -159,12 +159,12 @@ mod tests {
         let found = problems(&[("transport/ring/src/a.rs", RELEASE)]);
         assert_eq!(
             found,
-            ["transport/ring/src/a.rs:1: PAIR(full) stands at no Acquire"]
+            ["transport/ring/src/a.rs:1: PAIR(full) has no Acquire"]
         );
         let found = problems(&[("runtime/core/src/a.rs", ACQUIRE)]);
         assert_eq!(
             found,
-            ["runtime/core/src/a.rs:1: PAIR(full) stands at no Release"]
+            ["runtime/core/src/a.rs:1: PAIR(full) has no Release"]
         );
     }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which files may hold unsafe code, and which may import atomics.
+//! Checks which files hold unsafe code, and which import atomics.
 //!
-//! The compiler denies `unsafe` where no file allows it; this list keeps files from allowing it.
+//! The compiler denies `unsafe` in files that do not allow it; this list restricts which files may allow it.
 
 use super::{Problem, SourceFile};
 
-/// A fenced place: its name, and the files (or folders, with a `/` at the end) that belong to it.
+/// A room: a group of files that may hold unsafe code for one purpose. An entry that ends with `/` is a folder.
 struct Room {
     name: &'static str,
     files: &'static [&'static str],
@@ -75,14 +75,14 @@ const UNSAFE_ROOMS: &[Room] = &[
             "mqs/host/tests/",
             "qmp/src/entry.rs",
             "qmp/src/entry/",
-            // The same wall from its other side: MPI's C functions, what they call back, the memory they take.
+            // QMP's calls of MPI's C functions: their callbacks, and the memory that is passed to them.
             "qmp/src/gate.rs",
             "qmp/src/global.rs",
             "qmp/src/memory.rs",
             "qmp/src/mpi.rs",
             "qmp/src/state.rs",
             "qmp/examples/",
-            // Fortran's entry points, which call C's.
+            // The Fortran entry points, which call those of C.
             "runtime/fortran/",
         ],
     },
@@ -105,33 +105,33 @@ const UNSAFE_ROOMS: &[Room] = &[
     },
 ];
 
-/// Where atomics may be imported from `core` or `std`.
-const ATOMIC_HOMES: &[&str] = &[
-    // The words of application memory that peers change.
+/// The files that may import atomics from `core` or `std`.
+const ATOMIC_FILES: &[&str] = &[
+    // Application memory that peers modify.
     "transport/core/src/mr.rs",
     "transport/core/src/provider/tcp/memory.rs",
     "transport/ring/src/sync.rs",
     "runtime/layout/",
-    // The one address that the interface of debuggers makes a library keep.
+    // An address that the debugger interface requires the library to store.
     "mqs/src/entry.rs",
     "runtime/core/src/var/",
     "runtime/core/src/var.rs",
-    // What the C library itself knows of its process: the level of threads, init and finalize.
+    // State of the process: the thread level, initialization and finalization.
     "runtime/abi/src/lock.rs",
-    // C variables that are filled when the library is loaded.
+    // C variables that are set when the library is loaded.
     "runtime/abi/src/dll_name.rs",
     "runtime/abi/src/status_fortran.rs",
     "runtime/abi/src/process.rs",
-    // Whether there are tools at all.
+    // Whether there are tools.
     "runtime/abi/src/qmpi.rs",
-    // Programs that no product contains.
+    // Programs that are not part of the product.
     "transport/testbed/src/memory.rs",
     "runtime/abi/examples/",
     "bench/src/limits/",
     "ci/xtask/src/test/jobs.rs",
 ];
 
-/// Unsafe code outside its rooms or without its head; atomics outside their homes.
+/// Unsafe code outside the rooms or without a `# Safety` section, and atomics in other files than these.
 pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(line) = first_unsafe(source) {
@@ -140,7 +140,7 @@ pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
                 line,
                 "unsafe code outside the rooms that ci/xtask/src/tidy/rooms.rs lists",
             )),
-            Some(room) if needs_head(source) && !says_safety(source) => {
+            Some(room) if needs_head(source) && !has_safety_section(source) => {
                 problems.push(source.problem(
                     1,
                     format!(
@@ -169,9 +169,9 @@ fn holds(files: &[&str], path: &str) -> bool {
 /// The first line (from 1) that uses or allows unsafe code.
 fn first_unsafe(source: &SourceFile) -> Option<usize> {
     let uses = |code: &str| {
-        let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let names = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         let allows = code.contains("allow(unsafe_code") || code.contains("expect(unsafe_code");
-        allows || words.into_iter().any(|word| word == "unsafe")
+        allows || names.into_iter().any(|name| name == "unsafe")
     };
     source
         .lines
@@ -180,20 +180,20 @@ fn first_unsafe(source: &SourceFile) -> Option<usize> {
         .map(|index| index + 1)
 }
 
-/// A test, and what a generator writes function by function, need no head of their own.
+/// Whether the file needs a `# Safety` section: tests and generated files do not.
 fn needs_head(source: &SourceFile) -> bool {
     !source.is_test() && !source.is_generated()
 }
 
-/// The file's own documentation has the section.
-fn says_safety(source: &SourceFile) -> bool {
+/// Whether the file's documentation has the section.
+fn has_safety_section(source: &SourceFile) -> bool {
     source.lines.iter().any(|line| {
         line.comment.trim_start().starts_with("//!") && line.comment.contains("# Safety")
     })
 }
 
 fn foreign_atomics(source: &SourceFile) -> Option<Problem> {
-    if source.is_test() || holds(ATOMIC_HOMES, &source.path) {
+    if source.is_test() || holds(ATOMIC_FILES, &source.path) {
         return None;
     }
     let imports = |code: &str| {
@@ -206,7 +206,7 @@ fn foreign_atomics(source: &SourceFile) -> Option<Problem> {
     let line = source.lines[..tests]
         .iter()
         .position(|line| imports(&line.code))?;
-    let what = "atomics live in ring::sync, runtime/layout, runtime/core/src/var and transport/core/src/mr.rs";
+    let what = "atomics are imported only in ring::sync, runtime/layout, runtime/core/src/var and transport/core/src/mr.rs";
     Some(source.problem(line + 1, what))
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_outside_their_homes_fail() {
+    fn atomics_in_other_files_fail() {
         for line in [
             "use core::sync::atomic::AtomicU32;",
             "use std::sync::{Arc, atomic::Ordering};",

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Splits Rust text into code and comments, line by line, and code into words.
+//! Splits Rust source into code and comments, line by line, and code into tokens.
 //!
-//! It knows comments (nested ones too), strings in all their spellings, and characters beside
-//! lifetimes; it needs no more grammar than that.
+//! It recognizes comments (also nested), all kinds of strings, and characters and lifetimes, and no other grammar.
 
-/// One line, its comment apart from its code; what stood inside strings is gone.
+/// A line, split into code and comment; the contents of strings are removed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct SourceLine {
     pub(crate) code: String,
     pub(crate) comment: String,
 }
 
-/// A word or a sign of the code.
+/// A token: a name or number, or a single other character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceToken {
     pub(crate) text: String,
@@ -19,7 +18,7 @@ pub(crate) struct SourceToken {
     pub(crate) line: usize,
 }
 
-/// The lines of a file, code and comments apart.
+/// Splits the lines of a file into code and comments.
 pub(crate) fn split(text: &str) -> Vec<SourceLine> {
     let mut splitter = Splitter {
         rest: text.chars().collect(),
@@ -35,25 +34,25 @@ pub(crate) fn split(text: &str) -> Vec<SourceLine> {
     splitter.lines
 }
 
-/// The words and signs of the code, in order.
+/// The tokens of the code, in order.
 pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<SourceToken> {
     let mut tokens = Vec::new();
     for (line, SourceLine { code, .. }) in lines.iter().enumerate() {
-        let mut word = String::new();
-        for letter in code.chars().chain([' ']) {
-            if letter.is_alphanumeric() || letter == '_' {
-                word.push(letter);
+        let mut name = String::new();
+        for c in code.chars().chain([' ']) {
+            if c.is_alphanumeric() || c == '_' {
+                name.push(c);
                 continue;
             }
-            if !word.is_empty() {
+            if !name.is_empty() {
                 tokens.push(SourceToken {
-                    text: std::mem::take(&mut word),
+                    text: std::mem::take(&mut name),
                     line,
                 });
             }
-            if !letter.is_whitespace() {
+            if !c.is_whitespace() {
                 tokens.push(SourceToken {
-                    text: letter.to_string(),
+                    text: c.to_string(),
                     line,
                 });
             }
@@ -76,7 +75,7 @@ impl Splitter {
             ('"', _) => self.string(),
             ('r' | 'b' | 'c', _) if self.starts_raw_string() => self.raw_string(),
             ('\'', _) => self.quote(),
-            (letter, _) => self.code(letter),
+            (c, _) => self.code(c),
         }
     }
 
@@ -84,25 +83,25 @@ impl Splitter {
         self.rest.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
-    fn code(&mut self, letter: char) {
+    fn code(&mut self, c: char) {
         self.at += 1;
-        if letter == '\n' {
+        if c == '\n' {
             self.lines.push(SourceLine::default());
         } else if let Some(line) = self.lines.last_mut() {
-            line.code.push(letter);
+            line.code.push(c);
         }
     }
 
-    fn comment(&mut self, letter: char) {
+    fn comment(&mut self, c: char) {
         self.at += 1;
-        if letter == '\n' {
+        if c == '\n' {
             self.lines.push(SourceLine::default());
         } else if let Some(line) = self.lines.last_mut() {
-            line.comment.push(letter);
+            line.comment.push(c);
         }
     }
 
-    /// Passes over text that is neither code nor comment, keeping the line count.
+    /// Skips text that is neither code nor comment, and counts its lines.
     fn skip(&mut self, count: usize) {
         for _ in 0..count {
             if self.peek(0) == '\n' {
@@ -146,10 +145,10 @@ impl Splitter {
         self.code('"');
     }
 
-    /// `r"`, `r#"`, `br#"`, `cr"`, but not the end of a name such as `attr`.
+    /// Whether a raw string starts here: `r"`, `r#"`, `br#"` or `cr"`, but not the end of a name such as `attr`.
     fn starts_raw_string(&self) -> bool {
         let before = self.at.checked_sub(1).and_then(|at| self.rest.get(at));
-        if before.is_some_and(|letter| letter.is_alphanumeric() || *letter == '_') {
+        if before.is_some_and(|c| c.is_alphanumeric() || *c == '_') {
             return false;
         }
         let mut ahead = usize::from(self.peek(0) != 'r');
@@ -182,7 +181,7 @@ impl Splitter {
         self.at = (self.at + hashes).min(self.rest.len());
     }
 
-    /// A character literal is passed over; a lifetime is code.
+    /// Skips a character literal; a lifetime is code.
     fn quote(&mut self) {
         if self.peek(1) == '\\' {
             self.at += 3;
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_signs_are_told_apart() {
+    fn names_and_other_characters_are_separate_tokens() {
         let tokens = tokens(&split("a_b(c)\n{ d }"));
         let texts: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
         assert_eq!(texts, ["a_b", "(", "c", ")", "{", "d", "}"]);

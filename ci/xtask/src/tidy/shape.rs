@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lengths and nesting: a file holds one idea, a function fits a screen.
+//! Checks the lengths of files and functions, and the nesting of functions.
 
 use super::scan::{SourceToken, tokens};
 use super::{Problem, SourceFile};
@@ -11,7 +11,7 @@ const OVERVIEW_COLUMNS_MAX: usize = 120;
 const FUNCTION_LINES_MAX: usize = 60;
 const NESTING_MAX: usize = 4;
 
-/// Files over 900 lines without their tests fail, over 600 warn.
+/// A file of more than 900 lines without its tests is an error, of more than 600 a warning.
 pub(crate) fn file_length(source: &SourceFile) -> Option<Problem> {
     let kinds = [".rs", ".c", ".h", ".cpp", ".sh", ".py"];
     if !kinds.iter().any(|kind| source.path.ends_with(kind)) {
@@ -26,7 +26,7 @@ pub(crate) fn file_length(source: &SourceFile) -> Option<Problem> {
     (lines > FILE_LINES_WARN).then_some(problem)
 }
 
-/// `ARCHITECTURE.md` is read in one go: at most 400 lines of at most 120 columns.
+/// `ARCHITECTURE.md` may have at most 400 lines of at most 120 columns.
 pub(crate) fn overview(source: &SourceFile) -> Vec<Problem> {
     if source.path != "ARCHITECTURE.md" {
         return Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn overview(source: &SourceFile) -> Vec<Problem> {
     problems
 }
 
-/// Functions over 60 lines need `// tidy: long (reason)`; five levels of nesting always fail.
+/// A function of more than 60 lines needs `// tidy: long (reason)`; more than four levels of nesting are an error.
 pub(crate) fn functions(source: &SourceFile) -> Vec<Problem> {
     let tokens = tokens(&source.lines);
     let mut problems = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn functions(source: &SourceFile) -> Vec<Problem> {
         if lines > FUNCTION_LINES_MAX && !is_excused(source, head, tokens[function.close].line) {
             let what = format!(
                 "`{name}` has {lines} lines, at most {FUNCTION_LINES_MAX} are good \
-                 (or say why with `// tidy: long (reason)`)"
+                 (or give a reason with `// tidy: long (reason)`)"
             );
             problems.push(source.problem(head + 1, what));
         }
@@ -126,7 +126,7 @@ fn is_excused(source: &SourceFile, head: usize, close: usize) -> bool {
         .any(|line| with_reason(&line.comment))
 }
 
-/// The deepest nesting of control flow and closures in a body, and the line where it is.
+/// The deepest nesting of control flow and closures in a body, and its line.
 fn deepest(body: &[SourceToken]) -> (usize, usize) {
     let mut stack = Vec::new();
     let mut deepest = (0, 0);
@@ -146,8 +146,8 @@ fn deepest(body: &[SourceToken]) -> (usize, usize) {
     deepest
 }
 
-/// Whether the brace at `open` belongs to control flow or to a closure: arms of a match, plain
-/// blocks, items and values do not count.
+/// Whether the brace at `open` is that of control flow or of a closure; arms of a match, plain blocks, items and values
+/// do not count.
 fn is_control(tokens: &[SourceToken], open: usize) -> bool {
     if tokens[open - 1].text == "|" {
         return true;
@@ -191,7 +191,7 @@ fn opening(tokens: &[SourceToken], close: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// How far above `fn` the excuse may stand, over attributes and documentation.
+/// The number of lines above `fn`, for attributes and documentation, in which the reason may be given.
 const ATTRIBUTES_ABOVE: usize = 6;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One name is one thing: a type's name is defined once in the workspace, and comments keep to the field's words.
+//! Checks that each type name is defined once in the workspace, and that comments use the vocabulary of the field.
 
 use super::{Problem, SourceFile, scan};
 use std::collections::BTreeMap;
 
-/// Type names that are defined in more than one file, and words that are not the field's.
+/// Type names that are defined in more than one file, and words in comments that are not of the field.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let mut problems = doubles(sources);
     let rust = sources.iter().filter(|source| source.is_rust());
@@ -15,7 +15,7 @@ pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     problems
 }
 
-/// A problem at every definition of a name but the first, which it names.
+/// A problem at every definition of a name after the first; it names the first.
 fn doubles(sources: &[SourceFile]) -> Vec<Problem> {
     let mut first: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -28,9 +28,8 @@ fn doubles(sources: &[SourceFile]) -> Vec<Problem> {
                 first.insert(name, (&source.path, line));
                 continue;
             };
-            let what = format!(
-                "the type `{name}` stands in {file}:{at} too: one name is one thing, qualify this one"
-            );
+            let what =
+                format!("the type `{name}` is also defined in {file}:{at}: rename one of them");
             problems.push(source.problem(line, what));
         }
     }
@@ -42,11 +41,12 @@ fn is_product(source: &SourceFile) -> bool {
     source.is_rust() && !source.is_test() && name != "tests.rs" && !name.ends_with("_tests.rs")
 }
 
-/// The structures, enumerations, unions and traits that a file defines before its tests, with their lines from 1.
+/// The structures, enumerations, unions and traits that a file defines before its tests, with their line numbers (from
+/// 1).
 fn types(source: &SourceFile) -> Vec<(String, usize)> {
     let lines = &source.lines[..source.lines_before_tests()];
     let tokens = scan::tokens(lines);
-    let is_type = |word: &str| word.starts_with(char::is_uppercase);
+    let is_type = |name: &str| name.starts_with(char::is_uppercase);
     tokens
         .windows(2)
         .filter(|pair| DEFINITIONS.contains(&&pair[0].text[..]) && is_type(&pair[1].text))
@@ -54,7 +54,7 @@ fn types(source: &SourceFile) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Comments with a word of which the field has a better one.
+/// Comments with a word for which the field has another one.
 fn foreign(source: &SourceFile) -> Vec<Problem> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '`';
     let has = |comment: &str, word: &str| {
@@ -67,7 +67,7 @@ fn foreign(source: &SourceFile) -> Vec<Problem> {
         let comment = line.comment.to_lowercase();
         for (word, better) in FOREIGN {
             if has(&comment, word) {
-                let what = format!("a comment has \"{word}\": the field says {better}");
+                let what = format!("a comment has \"{word}\": use {better}");
                 problems.push(source.problem(index + 1, what));
             }
         }
@@ -76,11 +76,11 @@ fn foreign(source: &SourceFile) -> Vec<Problem> {
 }
 
 const DEFINITIONS: &[&str] = &["struct", "enum", "union", "trait"];
-/// Names that Rust gives to one thing a crate or module, and that are read with its path.
+/// Names that are usual in Rust for one type per crate or module, and that are used with its path.
 const IDIOMS: &[&str] = &["Args", "Config", "Error", "Iter", "Options"];
-/// `engine` and `transport` number the processes alike and never depend on each other.
+/// `engine` and `transport` number the processes in the same order, and do not depend on each other.
 const SHARED: &[&str] = &["Peer"];
-/// What our comments once had, and what rdma-core, UCX, MPICH, Slurm and the standard have for it.
+/// Words that must not be in comments, and those that rdma-core, UCX, MPICH, Slurm and the standard use instead.
 const FOREIGN: &[(&str, &str)] = &[
     (concat!("to", "ld"), "reported, recorded, signalled or sent"),
     (concat!("hea", "rs"), "receives"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_the_fields_fail_in_comments_alone() {
+    fn words_that_are_not_of_the_field_fail_only_in_comments() {
         let word = concat!("to", "ld");
         let text = format!(
             "/// The peer is {word}.\nfn f() {{ let {word} = 1; }}\n/// `{word}` counts.\n"

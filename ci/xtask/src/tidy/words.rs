@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words that must stand in a file, and words that must not.
+//! Checks for texts that a file must contain, and for texts that it must not contain.
 
 use super::{Problem, SourceFile};
 
-/// Licence line, leftovers and paths of one machine.
+/// Missing licence lines, leftovers, and paths of one machine.
 pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems: Vec<Problem> = licence(source).into_iter().collect();
     for (index, line) in source.text.lines().enumerate() {
@@ -25,17 +25,17 @@ fn licence(source: &SourceFile) -> Option<Problem> {
     ];
     let name = source.path.rsplit('/').next().unwrap_or_default();
     let listed = kinds.iter().any(|kind| name.ends_with(kind)) || source.path.starts_with(".ci/");
-    let wanted = listed && !["rustfmt.toml", "clippy.toml"].contains(&name);
-    let wanted = wanted && !source.path.starts_with(".cargo/");
+    let needed = listed && !["rustfmt.toml", "clippy.toml"].contains(&name);
+    let needed = needed && !source.path.starts_with(".cargo/");
     let has = source
         .text
         .lines()
         .take(3)
         .any(|line| line.contains(LICENCE));
-    (wanted && !has).then(|| source.problem(1, format!("the first lines lack `{LICENCE}`")))
+    (needed && !has).then(|| source.problem(1, format!("the first lines lack `{LICENCE}`")))
 }
 
-/// `word` with no letter, digit or `_` beside it.
+/// Whether the line has `word` with no letter, digit or `_` beside it.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -43,7 +43,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// The path at the start of a word: `shared/work/x` is none.
+/// Whether the line has an absolute path that begins with `path`: `shared/work/x` is none.
 fn names_path(line: &str, path: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_-.~}/)*".contains(c);
     line.match_indices(path)

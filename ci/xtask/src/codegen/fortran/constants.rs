@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The named constants in Fortran: `mpif.h`, and the same for the modules.
+//! The named constants in Fortran: the file `mpif.h`, and the declarations in the modules.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,8 @@ use super::super::standard::{Constant, Standard};
 use super::PREDEFINED;
 use super::types::HANDLES;
 
-/// A constant that is known by its address: a variable in a common block of one's own (MPI 5.0 section 2.5.4).
+/// A constant that the library recognizes by its address: a variable in a common block of its own (MPI 5.0 section
+/// 2.5.4).
 pub(super) struct Block {
     /// The constant.
     pub(super) name: &'static str,
@@ -15,7 +16,7 @@ pub(super) struct Block {
     pub(super) common: &'static str,
     /// Its declaration with `mpif.h` and `use mpi`.
     declared: &'static str,
-    /// Its type with `mpi_f08`, where that is another.
+    /// Its declaration with `mpi_f08`, if that differs.
     f08: Option<&'static str>,
 }
 
@@ -28,7 +29,7 @@ const fn block(name: &'static str, common: &'static str, declared: &'static str)
     }
 }
 
-/// All of them; `runtime/fortran/src/common.rs` has the same.
+/// All such constants; `runtime/fortran/src/common.rs` defines the same blocks.
 pub(super) const BLOCKS: [Block; 10] = [
     block("MPI_BOTTOM", "rmpi_bottom", "integer MPI_BOTTOM"),
     block("MPI_IN_PLACE", "rmpi_in_place", "integer MPI_IN_PLACE"),
@@ -80,8 +81,8 @@ pub(super) const BLOCKS: [Block; 10] = [
     ),
 ];
 
-/// What C knows under another name or not at all: name, type, value.
-const FORTRAN_ALONE: [(&str, &str, &str); 9] = [
+/// Constants that C has under another name or not at all: name, type, value.
+const FORTRAN_ONLY: [(&str, &str, &str); 9] = [
     ("MPI_ADDRESS_KIND", "integer", "8"),
     ("MPI_COUNT_KIND", "integer", "8"),
     ("MPI_OFFSET_KIND", "integer", "8"),
@@ -96,16 +97,17 @@ const FORTRAN_ALONE: [(&str, &str, &str); 9] = [
 /// A constant in Fortran.
 struct Named {
     name: String,
-    /// As with `mpif.h`.
+    /// The type with `mpif.h`.
     fortran: &'static str,
     value: String,
-    /// The derived type that `mpi_f08` gives it.
+    /// The derived type with `mpi_f08`; `None` for a constant that is no handle.
     handle: Option<&'static str>,
 }
 
-/// Every constant that has a value. Fortran's lengths of texts do not count C's NUL (MPI 5.0 section 2.6.2).
+/// Every constant that has a value. Fortran's maximum lengths of strings do not count the NUL of C (MPI 5.0 section
+/// 2.6.2).
 fn named(standard: &Standard) -> Vec<Named> {
-    let alone = FORTRAN_ALONE.iter().map(|(name, fortran, value)| Named {
+    let alone = FORTRAN_ONLY.iter().map(|(name, fortran, value)| Named {
         name: (*name).into(),
         fortran,
         value: (*value).into(),
@@ -203,7 +205,7 @@ pub(super) fn header(standard: &Standard) -> String {
     text
 }
 
-/// The same for the module `mpi`.
+/// The constants for the module `mpi`.
 pub(super) fn for_mpi(standard: &Standard) -> String {
     let mut text = String::new();
     for Named {
@@ -230,7 +232,7 @@ pub(super) fn for_mpi(standard: &Standard) -> String {
     text
 }
 
-/// The same for `mpi_f08`, where handles have types.
+/// The constants for `mpi_f08`, where handles have derived types.
 pub(super) fn for_f08(standard: &Standard) -> String {
     let mut text = String::new();
     for Named {
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn no_two_constants_have_one_name() {
-        // Fortran does not see case.
+        // Names in Fortran are case-insensitive.
         let mut names: Vec<String> = named(&standard())
             .iter()
             .map(|c| c.name.to_lowercase())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each kind of parameter as Fortran declares it.
+//! How Fortran declares each kind of parameter.
 
 use super::super::kinds::{self, Width};
 use super::super::table::{Function, Param, ParamDirection};
@@ -20,7 +20,7 @@ pub(super) const HANDLES: [(&str, &str); 11] = [
     ("Session", "MPI_Session"),
 ];
 
-/// What stands before `::`, without intent.
+/// The part of a declaration before `::`, without the intent.
 pub(super) fn declared(param: &Param, width: Width, method: Method) -> String {
     if let Some((callback, two)) = kinds::callback(&param.kind) {
         let suffix = if two && width == Width::Large {
@@ -34,7 +34,7 @@ pub(super) fn declared(param: &Param, width: Width, method: Method) -> String {
         };
     }
     match (param.kind.as_str(), method) {
-        // A target, so that the compiler does not keep the program's variable in a register while a request uses it.
+        // `target`, so that the compiler does not keep the program's variable in a register while a request uses it.
         ("Buf" | "MutBuf", _) => "type(*), dimension(*), target".to_owned(),
         ("Bytes", _) => "logical".to_owned(),
         ("State", Method::F08) if is_memory(param) => "type(c_ptr)".to_owned(),
@@ -72,7 +72,7 @@ fn scalar(kind: &str, width: Width, method: Method) -> String {
     if is_handle(kind) {
         return "integer".to_owned();
     }
-    let word = match kinds::scalar_c(kind, width) {
+    let fortran = match kinds::scalar_c(kind, width) {
         _ if kind == "Flag" => "logical",
         Some("int" | "const int") => "integer",
         Some("MPI_Aint") => "integer(kind=MPI_ADDRESS_KIND)",
@@ -81,17 +81,18 @@ fn scalar(kind: &str, width: Width, method: Method) -> String {
         Some("double") => "double precision",
         other => unreachable!("{kind} ({other:?}) is no kind that Fortran has"),
     };
-    word.to_owned()
+    fortran.to_owned()
 }
 
-/// The intent, where the standard gives one: not where a named constant may stand for an output, and not for buffers.
+/// The intent that the standard gives. Empty for an output for which a named constant may be passed, and for buffers
+/// other than send buffers with `mpi_f08`.
 pub(super) fn intent(function: &Function, param: &Param, method: Method) -> &'static str {
     if function.name == "MPI_Cancel" {
         return ", intent(in)";
     }
     let special = matches!(param.kind.as_str(), "Status" | "Weights") || param.optional;
-    match (param.kind.as_str(), param.way, method) {
-        // Their addresses are kept, and the memory is written later.
+    match (param.kind.as_str(), param.direction, method) {
+        // The call uses only the address; the memory may be written later.
         ("Buf", ..) if matches!(param.name.as_str(), "location" | "base") => "",
         ("Buf", _, Method::F08) => ", intent(in)",
         ("Buf" | "MutBuf", ..) => "",
@@ -104,7 +105,7 @@ pub(super) fn intent(function: &Function, param: &Param, method: Method) -> &'st
     }
 }
 
-/// Whether a `State` is memory that the call hands out, and not a value of the program's own.
+/// Whether a `State` is the address of memory that the call returns, not a value that the program chose.
 pub(super) fn is_memory(param: &Param) -> bool {
     matches!(param.name.as_str(), "baseptr" | "buffer_addr")
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Something befalls a job over four hosts at a random moment: a rank, the launcher, a daemon or a remote shell dies, a host loses its
-//! power, is cut off or freezes, or the job is interrupted. A seed decides; `ci/hosts/deaths` does it and judges.
+//! A fault hits a job over four hosts at a random moment: a rank, the launcher, a daemon or a remote shell is killed, a
+//! host loses its power, is cut off or freezes, or the job is interrupted. A seed determines the fault;
+//! `ci/hosts/deaths` causes it and judges the result.
 
 use super::super::Tally;
 use super::super::faults::{SplitMix, in_time};
@@ -10,17 +11,17 @@ use crate::tree::root;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One of them.
+/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HostDeath {
     seed: u64,
-    way: &'static str,
+    kind: &'static str,
     /// Ranks on each host.
     each: u64,
-    /// The rank that dies, and its host or that which something befalls, from 1.
+    /// The rank that is killed; `host` is its host, counted from 1, or the host that fails.
     victim: u64,
     host: u64,
-    /// After the victim has started.
+    /// The time after the start of the victim.
     after_ms: u64,
     code: u64,
 }
@@ -32,7 +33,7 @@ impl HostDeath {
         let victim = random.below(HOSTS * each);
         Self {
             seed,
-            way: random.one_of(WAYS),
+            kind: random.one_of(KINDS),
             each,
             victim,
             host: victim / each + 1,
@@ -41,12 +42,12 @@ impl HostDeath {
         }
     }
 
-    /// Whether it took no longer than it should until nothing was left; or what was wrong.
+    /// Runs a job with the fault; returns whether nothing was left soon enough, or what was wrong.
     fn happen(&self, build: &Path, prefix: &Path) -> Result<bool, String> {
         let hosts = usize::try_from(HOSTS).unwrap_or(0);
         let mut world = world(hosts)?;
         world.arg("sh").arg(root().join("ci/hosts/deaths"));
-        world.arg(build).arg(prefix).arg(self.way);
+        world.arg(build).arg(prefix).arg(self.kind);
         let numbers = [self.victim, self.host, self.after_ms, self.each, self.code];
         world.args(numbers.map(|number| number.to_string()));
         let done = capture(world, LIMIT, |_| ())?;
@@ -58,7 +59,7 @@ impl HostDeath {
     }
 }
 
-/// The first `count` seeds, or that of the variable `RMPI_TEST_SEED` alone.
+/// Runs the first `count` seeds, or only that of the variable `RMPI_TEST_SEED`.
 pub(super) fn run(tally: &mut Tally, (build, prefix): (&Path, &Path), count: u64) {
     let (mut well, mut slow) = (0, 0);
     let mut wrong = Vec::new();
@@ -74,12 +75,12 @@ pub(super) fn run(tally: &mut Tally, (build, prefix): (&Path, &Path), count: u64
             }
             Err(why) => {
                 println!("  seed {}: {death:?}\n{why}", death.seed);
-                wrong.push(format!("seed {} of what befalls jobs", death.seed));
+                wrong.push(format!("seed {} of faults of jobs", death.seed));
             }
         }
     }
     let seconds = start.elapsed().as_secs();
-    println!("  {well} jobs ended well after what befell them, {seconds} s for all");
+    println!("  {well} jobs with a fault ended well, {seconds} s for all");
     tally.add(well, wrong);
     tally.check("nothing is left two seconds after the end", || {
         in_time(slow, well)
@@ -87,7 +88,7 @@ pub(super) fn run(tally: &mut Tally, (build, prefix): (&Path, &Path), count: u64
 }
 
 const HOSTS: u64 = 4;
-const WAYS: [&str; 12] = [
+const KINDS: [&str; 12] = [
     "kill",
     "segv",
     "exit",
@@ -101,7 +102,7 @@ const WAYS: [&str; 12] = [
     "interrupt",
     "terminate",
 ];
-/// Much more than one takes.
+/// Much more than one fault takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
@@ -109,11 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_means_the_same_and_all_ways_occur_soon() {
+    fn a_seed_always_means_the_same_and_all_kinds_occur_soon() {
         assert_eq!(HostDeath::of_seed(5), HostDeath::of_seed(5));
         let all: Vec<HostDeath> = (1..=40).map(HostDeath::of_seed).collect();
-        for way in WAYS {
-            assert!(all.iter().any(|death| death.way == way), "{way}");
+        for kind in KINDS {
+            assert!(all.iter().any(|death| death.kind == kind), "{kind}");
         }
         for death in all {
             assert!(death.victim < HOSTS * death.each && (1..=HOSTS).contains(&death.host));

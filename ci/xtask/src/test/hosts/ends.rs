@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! However a world ends, nothing is left of it: tried from outside.
+//! Tests from outside that nothing is left of a world, however it ends.
 
 use super::world;
 use crate::process::{Finished, capture, send_signal};
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One way to end.
+/// One check.
 pub(super) struct End {
     pub(super) name: &'static str,
     pub(super) check: fn(&Path) -> Result<(), String>,
@@ -39,7 +39,7 @@ pub(super) const ALL: &[End] = &[
         check: terminated,
     },
     End {
-        name: "a_user_without_rights_has_hosts_or_is_told_why",
+        name: "a_user_without_rights_has_hosts_or_a_reason",
         check: without_rights,
     },
 ];
@@ -72,7 +72,7 @@ fn terminated(build: &Path) -> Result<(), String> {
     ended_by(build, "TERM")
 }
 
-/// Only the first process gets the signal, and everything ends.
+/// Sends a signal to the first process only; everything must end.
 fn ended_by(build: &Path, signal: &str) -> Result<(), String> {
     let line = "at n1 sleep 1000 & at n2 setsid sleep 1000 & touch READY; sleep 1000";
     let done = shell(line, build, |pid, ready| {
@@ -85,18 +85,18 @@ fn ended_by(build: &Path, signal: &str) -> Result<(), String> {
     }
 }
 
-/// Hosts of a user namespace, as a user who is not root; or the reason why there are none.
+/// A user who is not root gets hosts of a user namespace, or a message why that is impossible.
 fn without_rights(build: &Path) -> Result<(), String> {
     let world = world(2)?;
     let mut user = command("setpriv");
     let nobody = "--reuid 65534 --regid 65534 --clear-groups --";
     user.args(nobody.split(' ')).current_dir("/");
-    let mut sees = command("setpriv");
-    sees.args(nobody.split(' ')).args(["test", "-x"]);
-    sees.arg(world.get_program());
-    let is_root = sees.status().is_ok_and(|status| status.success());
+    let mut probe = command("setpriv");
+    probe.args(nobody.split(' ')).args(["test", "-x"]);
+    probe.arg(world.get_program());
+    let is_root = probe.status().is_ok_and(|status| status.success());
     if !is_root {
-        println!("        (nobody cannot be, or cannot see this program)");
+        println!("        (the user nobody cannot run this program)");
         return Ok(());
     }
     user.arg(world.get_program()).args(world.get_args());
@@ -107,15 +107,16 @@ fn without_rights(build: &Path) -> Result<(), String> {
     ]);
     let done = watched(user, build, |_, _| ())?;
     let (out, err) = (&done.stdout, &done.stderr);
-    let told = err.contains("allows no namespaces") && err.len() < 400;
+    let is_reported = err.contains("allows no namespaces") && err.len() < 400;
     match done.success() {
         true if out.starts_with("n2\n0\nnothing is left") => Ok(()),
-        false if told => Ok(()),
+        false if is_reported => Ok(()),
         _ => Err(format!("{}\n{out}{err}", done.end())),
     }
 }
 
-/// A line of shell in a world of two hosts. `READY` in it is a file that `meanwhile` gets, with the number of the process.
+/// Runs a shell command in a world of two hosts. `meanwhile` receives the process id and the path of the file `READY`
+/// of the command.
 fn shell(
     line: &str,
     build: &Path,
@@ -131,7 +132,7 @@ fn ready_file(build: &Path) -> std::path::PathBuf {
     build.join(format!("ready-{}", std::process::id()))
 }
 
-/// Runs it to its end; then nothing of it may be there.
+/// Runs a world to its end; after that, nothing of it may be left.
 fn watched(
     mut world: Command,
     build: &Path,
@@ -156,12 +157,12 @@ fn watched(
     match self::wires() {
         after if after == wires => Ok(done),
         after => Err(format!(
-            "the machine had the wires {wires}, and now {after}"
+            "the machine had the network devices {wires}, and now {after}"
         )),
     }
 }
 
-/// The process that was started, which has the lowest number of those with this cookie.
+/// The process that was started: the one with the lowest id of those with this cookie.
 fn first_of(cookie: &Cookie) -> Option<u32> {
     let start = Instant::now();
     while start.elapsed() < LIMIT {
@@ -180,7 +181,7 @@ fn when_ready(ready: &Path) {
     }
 }
 
-/// The network devices of this machine, and the namespaces with a name.
+/// The network devices and the named network namespaces of this machine.
 fn wires() -> String {
     let mut names: Vec<String> = ["/sys/class/net", "/run/netns"]
         .iter()

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Huge pages for a check, as far as the system can spare them.
+//! Reserves huge pages for a check.
 
 use std::fs;
 
-/// Pages that are reserved until this is dropped.
+/// Huge pages that are reserved until this value is dropped.
 pub(super) struct Pages {
     before: u64,
 }
 
 impl Pages {
-    /// Reserves [`WANTED`] more.
+    /// Reserves [`PAGES`] more than there are.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// If the system does not provide them.
     pub(super) fn reserve() -> Result<Self, String> {
         let before = number()?;
-        let wanted = before + WANTED;
-        fs::write(FILE, wanted.to_string()).map_err(|why| format!("{FILE}: {why}"))?;
+        let needed = before + PAGES;
+        fs::write(FILE, needed.to_string()).map_err(|why| format!("{FILE}: {why}"))?;
         let pages = Self { before };
         match number()? {
-            now if now >= wanted => Ok(pages),
-            now => Err(format!("of {wanted} huge pages the system has {now}")),
+            now if now >= needed => Ok(pages),
+            now => Err(format!("of {needed} huge pages the system has {now}")),
         }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // What is still used goes back when it is free.
+        // Pages that are still used are released when they are free.
         _ = fs::write(FILE, self.before.to_string());
     }
 }
@@ -39,5 +39,5 @@ fn number() -> Result<u64, String> {
 }
 
 const FILE: &str = "/proc/sys/vm/nr_hugepages";
-/// Of 2 MiB, for two processes.
-const WANTED: u64 = 256;
+/// Pages of 2 MiB, enough for two processes.
+const PAGES: u64 = 256;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which functions have a body: what `needs=` in the lists of the suites asks.
+//! Which functions have a body, for `needs=` in the lists of the suites.
 
 use super::super::testlist::Entry;
 use crate::tree::{read, root};
 use std::collections::BTreeSet;
 
-/// The functions that have a body, by the table that the generator writes.
+/// The functions that have a body, from the table that `codegen` writes.
 pub(super) struct Present(BTreeSet<String>);
 
 impl Present {
-    /// By the table of this repository.
+    /// Reads the table of this repository.
     pub(super) fn here() -> Result<Self, String> {
         Ok(Self::parse(&read(
             &root().join("runtime/abi/gen/coverage.md"),
@@ -27,7 +27,7 @@ impl Present {
         )
     }
 
-    /// Whether all that a line needs is there.
+    /// Whether all functions that a line needs have a body.
     pub(super) fn allows(&self, entry: &Entry) -> bool {
         entry.needs.iter().all(|name| self.0.contains(name))
     }
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coverage_tells_what_is_there() {
+    fn only_functions_with_a_body_are_present() {
         let present = Present::parse(
             "| `MPI_Send`, `_c` | 3.2.1 | present |\n| `MPI_Win_create`, `_c` | 12.2.1 | missing |\n",
         );
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coverage_of_this_repository_is_understood() {
+    fn the_table_of_this_repository_is_parsed() {
         assert!(Present::here().unwrap().allows(&line("MPI_Send")));
     }
 }

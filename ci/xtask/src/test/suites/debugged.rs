@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-queues` and the library for debuggers of another MPI: the distribution's Open MPI, its own programs, its own
+//! Runs `rmpi-queues` on a job of another MPI, with that MPI's debugger library: the distribution's Open MPI and its
 //! `libompi_dbg_msgq.so`.
 //!
-//! That library asks for types. The distribution strips them, and what it strips is not among its packages; but the headers of
-//! the very build are, and a compiler makes the same debug information of them (`ci/suites/openmpi/types.c`).
+//! That library needs the debug information of Open MPI's types, which the distribution strips and does not offer in a
+//! package. The internal headers of the same build are in a package, and a compiler generates the same debug
+//! information from them (`ci/suites/openmpi/types.c`).
 
 use super::Tally;
 use crate::process::{capture, quiet, send_signal};
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// What each rank has pending, as the library reports it. It shows no unexpected messages, and loses the sign of `MPI_ANY_SOURCE`.
+/// The pending operations of each rank, as the library reports them. The library shows no unexpected messages, and
+/// reports `MPI_ANY_SOURCE` without its sign.
 const EXPECTED: &[&str] = &[
     "no verdict: the library of this MPI does not say which calls wait\n",
     "\nMPI_COMM_WORLD\n  rank 0 (pid ",
@@ -28,26 +30,26 @@ const EXPECTED: &[&str] = &[
 ];
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
-    let home = target().join("suites/debugged");
-    let packages = packages("debugged", &home, &OPEN_MPI, &HEADERS)?;
+    let folder = target().join("suites/debugged");
+    let packages = packages("debugged", &folder, &OPEN_MPI, &HEADERS)?;
     let mpi = OpenMpi { root: packages };
-    let types = mpi.types(&home)?;
-    let program = mpi.program(&home)?;
+    let types = mpi.types(&folder)?;
+    let program = mpi.program(&folder)?;
     let job = mpi.start(&program)?;
     let pid = job.0.id().to_string();
     tally.check("the pending operations of a job of Open MPI", || {
-        let told = queues(
+        let output = queues(
             prefix,
             &["--debug-info", &types.display().to_string(), &pid],
         )?;
-        let lacking = EXPECTED.iter().find(|words| !told.contains(**words));
+        let lacking = EXPECTED.iter().find(|text| !output.contains(**text));
         match lacking {
             None => Ok(()),
-            Some(words) => Err(format!("`{words}` is missing in:\n{told}")),
+            Some(text) => Err(format!("`{text}` is missing in:\n{output}")),
         }
     });
     tally.check(
-        "a library that does not find its types says so",
+        "a library that does not find its types reports that",
         || match queues(prefix, &[&pid]) {
             Err(why) if why.contains("mqs_image_has_queues failed: ") => Ok(()),
             other => Err(format!("{other:?}")),
@@ -56,17 +58,18 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Its own packages: all of them, also where they are installed, since its launcher looks for the others beside itself.
+/// Open MPI's packages. All of them are unpacked even if they are installed, because its launcher looks for the others
+/// relative to itself.
 const OPEN_MPI: [&str; 3] = ["openmpi-bin", "openmpi-common", "libopenmpi3"];
 
-/// The headers of that build, and of what these include.
+/// The packages with the headers of that build, and with those that these include.
 const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];
 
-/// What `rmpi-queues` prints; an error unless its exit code means that there is no verdict.
-fn queues(prefix: &Path, words: &[&str]) -> Result<String, String> {
-    let mut ask = command(prefix.join("bin/rmpi-queues"));
-    ask.args(words);
-    let done = capture(ask, SECONDS, |_| ())?;
+/// The output of `rmpi-queues`; an error unless its exit code means that there is no verdict.
+fn queues(prefix: &Path, args: &[&str]) -> Result<String, String> {
+    let mut queues = command(prefix.join("bin/rmpi-queues"));
+    queues.args(args);
+    let done = capture(queues, SECONDS, |_| ())?;
     match done.status.code() {
         Some(NO_VERDICT) => Ok(done.stdout),
         _ => Err(format!("{}\n{}{}", done.end(), done.stdout, done.stderr)),
@@ -75,7 +78,7 @@ fn queues(prefix: &Path, words: &[&str]) -> Result<String, String> {
 
 const NO_VERDICT: i32 = 4;
 
-/// The distribution's packages, unpacked somewhere.
+/// The distribution's packages, unpacked below `root`.
 struct OpenMpi {
     root: PathBuf,
 }
@@ -89,12 +92,12 @@ impl OpenMpi {
         self.libraries().join("openmpi/include")
     }
 
-    /// A library with the debug information of its types.
-    fn types(&self, home: &Path) -> Result<PathBuf, String> {
-        let types = home.join("types.so");
+    /// Compiles a library with the debug information of Open MPI's types.
+    fn types(&self, folder: &Path) -> Result<PathBuf, String> {
+        let types = folder.join("types.so");
         let mut compile = command("cc");
         compile.args(["-g", "-shared", "-fPIC", "-w"]);
-        // A header that it includes, and does not need, is in no package: as if it had been.
+        // A header that is included but not needed is in no package; this macro skips it.
         compile.arg("-D_PERUSE_INTERNAL_H_");
         compile.arg("-I").arg(self.headers().join("openmpi"));
         compile.arg("-I").arg(self.headers());
@@ -106,8 +109,8 @@ impl OpenMpi {
         quiet(compile, SECONDS).map(|_| types)
     }
 
-    fn program(&self, home: &Path) -> Result<PathBuf, String> {
-        let program = home.join("pending");
+    fn program(&self, folder: &Path) -> Result<PathBuf, String> {
+        let program = folder.join("pending");
         let (plain, own) = (self.libraries(), self.libraries().join("openmpi/lib"));
         let mut compile = command("cc");
         compile
@@ -133,7 +136,7 @@ impl OpenMpi {
         .map(|_| program)
     }
 
-    /// Two ranks, once both have everything pending.
+    /// Starts a job of two ranks, and returns when all operations of both are pending.
     fn start(&self, program: &Path) -> Result<DebuggedJob, String> {
         let mut launch = command(self.root.join("usr/bin/mpirun.openmpi"));
         launch.args(["-n", "2", "--oversubscribe"]).arg(program);
@@ -146,11 +149,14 @@ impl OpenMpi {
         let pending = lines.filter(|line| line == "pending").take(2).count();
         match pending {
             2 => Ok(job),
-            _ => Err(format!("Open MPI's program did not come far: {launch:?}")),
+            _ => Err(format!(
+                "Open MPI's program did not start its operations: {launch:?}"
+            )),
         }
     }
 
-    /// Its packages expect to lie at the root, and its launcher another user.
+    /// Sets the environment in which Open MPI works although its packages are not installed in `/` and its launcher
+    /// runs as root.
     fn surround(&self, launch: &mut Command) {
         let (usr, libraries) = (self.root.join("usr"), self.libraries());
         let own = libraries.join("openmpi/lib");
@@ -169,14 +175,14 @@ impl OpenMpi {
         launch.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-            // The queues that its library knows are those of this layer.
+            // The debugger library reads the queues of this layer.
             ("OMPI_MCA_pml", "ob1"),
             ("OMPI_MCA_btl", "self,vader"),
         ]);
     }
 }
 
-/// A job that ends with this.
+/// A job that is ended when this value is dropped.
 struct DebuggedJob(Child);
 
 impl Drop for DebuggedJob {

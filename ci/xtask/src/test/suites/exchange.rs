@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One binary, several libraries: what another MPI's wrapper built runs here, and the other way.
+//! Binaries with several libraries: programs built by MPICH's wrapper run with rmpi, and programs built by `rmpicc` run
+//! with other MPIs.
 
 use super::super::jobs;
 use super::Tally;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Programs of `ci/ranks` that also travel.
+/// Programs of `ci/ranks` that are built by MPICH's wrapper.
 const PROGRAMS: &[&str] = &[
     "send_modes",
     "waits",
@@ -32,8 +33,8 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
                 &format!("{name}, built by MPICH's mpicc_abi, runs here -n {ranks}"),
                 || {
                     built.clone()?;
-                    let told = launch(&launcher, *ranks, &program, &build, &[])?;
-                    whose(name, *ranks, &told, "rmpi")
+                    let output = launch(&launcher, *ranks, &program, &build, &[])?;
+                    whose(name, *ranks, &output, "rmpi")
                 },
             );
         }
@@ -41,18 +42,21 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let theirs = build.join("whose_library-by-rmpi");
     compile(&prefix.join("bin/rmpicc"), &root().join(WHOSE), &theirs)?;
     for peer in [MPICH, INTEL] {
-        tally.check(&format!("built by rmpicc, runs on {}", peer.says), || {
-            let home = peer.fetch()?;
-            let library = home.join("lib").display().to_string();
-            let at = home.display().to_string();
-            let mut env = vec![
-                ("LD_LIBRARY_PATH", library.as_str()),
-                ("I_MPI_ROOT", at.as_str()),
-            ];
-            env.extend(peer.env);
-            let told = launch(&home.join("bin/mpiexec"), 4, &theirs, &build, &env)?;
-            whose("whose_library", 4, &told, peer.says)
-        });
+        tally.check(
+            &format!("built by rmpicc, runs on {}", peer.library),
+            || {
+                let prefix = peer.fetch()?;
+                let library = prefix.join("lib").display().to_string();
+                let root = prefix.display().to_string();
+                let mut env = vec![
+                    ("LD_LIBRARY_PATH", library.as_str()),
+                    ("I_MPI_ROOT", root.as_str()),
+                ];
+                env.extend(peer.env);
+                let output = launch(&prefix.join("bin/mpiexec"), 4, &theirs, &build, &env)?;
+                whose("whose_library", 4, &output, peer.library)
+            },
+        );
     }
     Ok(())
 }
@@ -84,7 +88,7 @@ fn launch(
     job.envs(env.iter().copied());
     let cookie = jobs::Cookie::new(scratch)?;
     let done = jobs::run(job, &cookie, Duration::from_secs(300))?;
-    // Another launcher may leave something.
+    // Another launcher may leave something behind; that is ignored.
     let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
     if done.success() {
         return Ok(done.stdout);
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_programs_that_travel_exist() {
+    fn the_programs_exist() {
         assert!(sources().all(|(_, file)| file.is_file()));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FFTW, from the distribution's source package: transforms that are spread over the ranks, verified by its own program.
+//! FFTW, from the distribution's source package: distributed transforms, verified by FFTW's own program.
 
 use super::super::testlist::Entry;
 use super::launch::{launch, shown};
@@ -15,30 +15,30 @@ use std::time::Duration;
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let source = sources::fetch("fftw3", &["*"])?;
-    let home = made("fftw-built", &of(prefix, &[])?, |home| {
-        build(&source, home, prefix).map_err(|why| format!("FFTW could not be built: {why}"))
+    let folder = made("fftw-built", &of(prefix, &[])?, |folder| {
+        build(&source, folder, prefix).map_err(|why| format!("FFTW could not be built: {why}"))
     })?;
-    let program = home.join("mpi/mpi-bench");
+    let binary = folder.join("mpi/mpi-bench");
     ListedPrograms::of("fftw")?.run(tally, |entry, ranks| {
         let limit = Duration::from_secs(entry.limit_s);
         let problems = problems(entry);
-        let words = |job: &mut Command| {
-            job.arg(&program).arg("--verbose=1");
+        let program = |job: &mut Command| {
+            job.arg(&binary).arg("--verbose=1");
             job.args(options(entry));
             for problem in &problems {
                 job.args(["--verify", problem]);
             }
         };
-        let done = launch(prefix, ranks, &home.join("scratch"), limit, words)?;
+        let done = launch(prefix, ranks, &folder.join("scratch"), limit, program)?;
         judge(&problems, &done)
     });
     Ok(())
 }
 
-/// Beside its source; not optimized: what is tested is the MPI below.
-fn build(source: &Path, home: &Path, prefix: &Path) -> Result<(), String> {
+/// Builds outside the source folder, and without optimization, since only the MPI is under test.
+fn build(source: &Path, folder: &Path, prefix: &Path) -> Result<(), String> {
     let mut configure = command(source.join("configure"));
-    configure.current_dir(home).args([
+    configure.current_dir(folder).args([
         "--quiet",
         "--enable-mpi",
         "--disable-shared",
@@ -52,38 +52,42 @@ fn build(source: &Path, home: &Path, prefix: &Path) -> Result<(), String> {
     quiet(configure, Duration::from_secs(1200))?;
     let mut make = command("make");
     let jobs = thread::available_parallelism().map_or(2, usize::from);
-    make.current_dir(home)
+    make.current_dir(folder)
         .args(["--silent", &format!("--jobs={jobs}")]);
     quiet(make, Duration::from_secs(2400)).map(|_| ())
 }
 
 fn options(entry: &Entry) -> impl Iterator<Item = &String> {
-    entry.args.iter().filter(|word| word.starts_with('-'))
+    entry.args.iter().filter(|arg| arg.starts_with('-'))
 }
 
 fn problems(entry: &Entry) -> Vec<String> {
-    let words = entry.args.iter().filter(|word| !word.starts_with('-'));
-    words.cloned().collect()
+    let problems = entry.args.iter().filter(|arg| !arg.starts_with('-'));
+    problems.cloned().collect()
 }
 
-/// `PROBLEM ERROR ERROR ERROR`, of linearity, of a shift and of an impulse.
+/// Expects a line `PROBLEM ERROR ERROR ERROR` for each problem: the errors of linearity, of a shift and of an impulse.
 fn judge(problems: &[String], done: &Finished) -> Result<(), String> {
     for problem in problems {
         let mut lines = done.stdout.lines().map(str::split_whitespace);
-        let errors = lines.find_map(|mut words| {
-            let is_it = words.next() == Some(problem.as_str());
-            is_it.then(|| words.map(|word| word.parse().unwrap_or(f64::NAN)).collect())
+        let errors = lines.find_map(|mut fields| {
+            let is_it = fields.next() == Some(problem.as_str());
+            is_it.then(|| {
+                fields
+                    .map(|field| field.parse().unwrap_or(f64::NAN))
+                    .collect()
+            })
         });
         let errors: Vec<f64> = errors.unwrap_or_default();
         if errors.len() != 3 || !errors.iter().all(|error| *error < TOLERANCE) {
-            let wanted = format!("`{problem}` and three errors below {TOLERANCE:e}");
-            return Err(format!("expected {wanted} in:\n{}", shown(done)));
+            let expected = format!("`{problem}` and three errors below {TOLERANCE:e}");
+            return Err(format!("expected {expected} in:\n{}", shown(done)));
         }
     }
     Ok(())
 }
 
-/// As FFTW's own.
+/// The tolerance of FFTW's own tests.
 const TOLERANCE: f64 = 1e-10;
 
 #[cfg(test)]
@@ -99,12 +103,12 @@ mod tests {
 
     #[test]
     fn each_problem_must_be_exact() {
-        let wanted = ["ocf8".to_string(), "icb4x4".to_string()];
+        let expected = ["ocf8".to_string(), "icb4x4".to_string()];
         let one = "ocf8 3e-16 8e-16 6e-16\n";
-        assert!(judge(&wanted, &printed(&format!("{one}icb4x4 0 1e-15 8e-16\n"))).is_ok());
-        assert!(judge(&wanted, &printed(one)).is_err());
-        assert!(judge(&wanted, &printed(&format!("{one}icb4x4 0 1e-3 8e-16\n"))).is_err());
-        assert!(judge(&wanted, &printed(&format!("{one}icb4x4 nan 0 0\n"))).is_err());
-        assert!(judge(&wanted, &printed(&format!("{one}icb4x4 0 0\n"))).is_err());
+        assert!(judge(&expected, &printed(&format!("{one}icb4x4 0 1e-15 8e-16\n"))).is_ok());
+        assert!(judge(&expected, &printed(one)).is_err());
+        assert!(judge(&expected, &printed(&format!("{one}icb4x4 0 1e-3 8e-16\n"))).is_err());
+        assert!(judge(&expected, &printed(&format!("{one}icb4x4 nan 0 0\n"))).is_err());
+        assert!(judge(&expected, &printed(&format!("{one}icb4x4 0 0\n"))).is_err());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job of another project's program under the installed launcher.
+//! Runs a job of another project's program under the installed launcher.
 
 use super::super::{jobs, over_hosts};
 use crate::process::Finished;
@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Runs `ranks` ranks of what `program` adds to the launcher's command line. An error unless all of them ended well within
-/// `limit` and left nothing behind; `scratch` is a folder for their temporary files.
+/// Runs `ranks` ranks of the program that `program` adds to the launcher's arguments. An error unless the job ends
+/// within `limit` with code 0 and leaves nothing behind; `scratch` is a folder for its temporary files.
 pub(super) fn launch(
     prefix: &Path,
     ranks: u32,
@@ -19,7 +19,7 @@ pub(super) fn launch(
     launch_over((prefix, None), ranks, scratch, limit, program)
 }
 
-/// The same over so many hosts, if that is wanted.
+/// Like [`launch`], over `hosts` hosts; `None`: on this machine.
 pub(super) fn launch_over(
     (prefix, hosts): (&Path, Option<u32>),
     ranks: u32,
@@ -38,7 +38,7 @@ pub(super) fn launch_over(
     Err(format!("the job {}\n{}", done.end(), shown(&done)))
 }
 
-/// What it printed, where that is long its beginning and its end.
+/// The output of a job, shortened to its beginning and its end if it is long.
 pub(super) fn shown(done: &Finished) -> String {
     let lines: Vec<&str> = done.stdout.lines().chain(done.stderr.lines()).collect();
     if lines.len() <= 2 * SHOWN {
@@ -53,7 +53,7 @@ pub(super) fn shown(done: &Finished) -> String {
     )
 }
 
-/// Lines shown of each end.
+/// How many lines of the beginning and of the end are shown.
 const SHOWN: usize = 30;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our programs under the launchers of others: they find each other by PMI-1, PMI-2 or PMIx, share memory, and end as they should. And
-//! programs of others under ours, by PMI-1.
+//! Programs with rmpi under launchers of other MPIs: ranks connect by PMI-1, PMI-2 or PMIx, share memory, and end
+//! correctly. Programs of other MPIs under rmpiexec, by PMI-1.
 
 use super::super::jobs;
 use super::Tally;
@@ -10,7 +10,7 @@ use crate::tree::{command, make_folder, root, target};
 use std::path::Path;
 use std::time::Duration;
 
-/// One way to start programs.
+/// A launcher with its options and environment.
 struct Launcher {
     title: &'static str,
     peer: &'static PeerMpi,
@@ -83,8 +83,8 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
         let title = launcher.title;
         for ranks in [1, 4, 64] {
             tally.check(&format!("{title}: -n {ranks}"), || {
-                let told = launcher.launch(ranks, &build, &["whose_library"], 0)?;
-                whose("whose_library", ranks, &told, "rmpi")
+                let output = launcher.launch(ranks, &build, &["whose_library"], 0)?;
+                whose("whose_library", ranks, &output, "rmpi")
             });
         }
         for program in PROGRAMS {
@@ -93,11 +93,11 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
             });
         }
         tally.check(&format!("{title}: ranks of a node share memory"), || {
-            let told = launcher.launch(4, &build, &["far", "who"], 0)?;
-            let shared = told.matches("4 share its memory").count();
-            (shared == 4).then_some(()).ok_or(told)
+            let output = launcher.launch(4, &build, &["far", "who"], 0)?;
+            let shared = output.matches("4 share its memory").count();
+            (shared == 4).then_some(()).ok_or(output)
         });
-        ways(tally, launcher, &build);
+        other_checks(tally, launcher, &build);
     }
     tally.check("rmpiexec: child processes, and jobs of ranks", || {
         let (launcher, program) = (prefix.join("bin/rmpiexec"), build.join("children"));
@@ -111,39 +111,47 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
         is_well.then_some(()).ok_or(done.stdout + &done.stderr)
     });
     for peer in [&MPICH, &INTEL] {
-        theirs(tally, peer, prefix, &build)?;
+        peers_programs(tally, peer, prefix, &build)?;
     }
     Ok(())
 }
 
-/// Programs of others with their own library, under our launcher.
-fn theirs(tally: &mut Tally, peer: &PeerMpi, prefix: &Path, build: &Path) -> Result<(), String> {
-    let (home, says) = (peer.fetch()?, peer.says);
-    let programs = ["whose_library", "abort"].map(|name| build.join(format!("{name}.{says}")));
+/// Runs programs with another MPI's library under rmpiexec.
+fn peers_programs(
+    tally: &mut Tally,
+    peer: &PeerMpi,
+    prefix: &Path,
+    build: &Path,
+) -> Result<(), String> {
+    let (theirs, library) = (peer.fetch()?, peer.library);
+    let programs = ["whose_library", "abort"].map(|name| build.join(format!("{name}.{library}")));
     let sources = [WHOSE, "ci/suites/launchers/abort.c"];
     for (source, program) in sources.iter().zip(&programs) {
         let mut cc = command("gcc");
-        cc.arg("-I").arg(home.join("include"));
+        cc.arg("-I").arg(theirs.join("include"));
         cc.args(["-std=gnu11", "-O1", "-pthread", "-o"])
             .arg(program);
-        cc.arg(root().join(source)).arg("-L").arg(home.join("lib"));
-        cc.arg(format!("-Wl,-rpath,{}", home.join("lib").display()));
+        cc.arg(root().join(source))
+            .arg("-L")
+            .arg(theirs.join("lib"));
+        cc.arg(format!("-Wl,-rpath,{}", theirs.join("lib").display()));
         cc.args(["-lmpi", "-lm"]);
         quiet(cc, Duration::from_secs(300))?;
     }
     let run = |nodes: &str, ranks: u32, program: &Path, code: i32| {
         let mut job = command(prefix.join("bin/rmpiexec"));
         job.args(["-n", &ranks.to_string()]).arg(program);
-        job.env("RMPI_LOCAL_NODES", nodes).env("I_MPI_ROOT", &home);
-        let (lib, fabric) = (home.join("lib"), home.join("lib/libfabric"));
+        job.env("RMPI_LOCAL_NODES", nodes)
+            .env("I_MPI_ROOT", &theirs);
+        let (lib, fabric) = (theirs.join("lib"), theirs.join("lib/libfabric"));
         job.env(
             "LD_LIBRARY_PATH",
             format!("{}:{}", lib.display(), fabric.display()),
         );
         job.envs(peer.env.iter().copied());
         if nodes != "1" {
-            // A receive from any source between two nodes hangs in MPICH 5.0.2, under its own mpiexec too (7 of 8 runs of three
-            // ranks on two cores with MPIR_CVAR_NUM_CLIQUES=2).
+            // `named` avoids MPI_ANY_SOURCE: such a receive between two nodes hangs in MPICH 5.0.2, also under its own
+            // mpiexec (in 7 of 8 runs of three ranks on two cores with MPIR_CVAR_NUM_CLIQUES=2).
             job.arg("named").env("I_MPI_FABRICS", "shm:ofi");
         }
         let cookie = jobs::Cookie::new(build)?;
@@ -155,19 +163,19 @@ fn theirs(tally: &mut Tally, peer: &PeerMpi, prefix: &Path, build: &Path) -> Res
         Err(format!("the job {end}\n{}{}", done.stdout, done.stderr))
     };
     for (nodes, ranks) in [("1", 1), ("1", 4), ("2", 3)] {
-        let title = format!("a program of {says} under rmpiexec: -n {ranks}, nodes: {nodes}");
+        let title = format!("a program of {library} under rmpiexec: -n {ranks}, nodes: {nodes}");
         tally.check(&title, || {
-            let told = run(nodes, ranks, &programs[0], 0)?;
-            whose("whose_library", ranks, &told, says)
+            let output = run(nodes, ranks, &programs[0], 0)?;
+            whose("whose_library", ranks, &output, library)
         });
     }
-    let title = format!("a program of {says} under rmpiexec: MPI_Abort");
+    let title = format!("a program of {library} under rmpiexec: MPI_Abort");
     tally.check(&title, || run("1", 3, &programs[1], 7).map(drop));
     Ok(())
 }
 
-/// What else programs do.
-fn ways(tally: &mut Tally, launcher: &Launcher, build: &Path) {
+/// Checks of more than messages: one provider, child processes, MPI_Finalize at exit, a rank that leaves.
+fn other_checks(tally: &mut Tally, launcher: &Launcher, build: &Path) {
     let title = launcher.title;
     tally.check(&format!("{title}: over tcp alone"), || {
         let tcp = [("RMPI_PROVIDERS", "tcp")];
@@ -179,17 +187,20 @@ fn ways(tally: &mut Tally, launcher: &Launcher, build: &Path) {
         &format!("{title}: child processes, and jobs of ranks"),
         || {
             let again = launcher.line(2, &build.join("children"))?;
-            let told = launcher.launch(3, build, &["children", "start", &again], 0)?;
+            let output = launcher.launch(3, build, &["children", "start", &again], 0)?;
             let jobs = ["a job of 3\n", "a job of 1\n", "a job of 2\n"];
             jobs.iter()
-                .all(|job| told.contains(job))
+                .all(|job| output.contains(job))
                 .then_some(())
-                .ok_or(told)
+                .ok_or(output)
         },
     );
     tally.check(&format!("{title}: MPI_Finalize at exit"), || {
-        let told = launcher.launch(2, build, &["children", "late"], 0)?;
-        told.contains("finalized late").then_some(()).ok_or(told)
+        let output = launcher.launch(2, build, &["children", "late"], 0)?;
+        output
+            .contains("finalized late")
+            .then_some(())
+            .ok_or(output)
     });
     tally.check(&format!("{title}: a rank that leaves ends the job"), || {
         launcher
@@ -199,38 +210,32 @@ fn ways(tally: &mut Tally, launcher: &Launcher, build: &Path) {
 }
 
 impl Launcher {
-    /// Runs a program, which must end with this code, and answers what it printed.
-    fn launch(
-        &self,
-        ranks: u32,
-        build: &Path,
-        words: &[&str],
-        code: i32,
-    ) -> Result<String, String> {
-        self.launch_with(&[], ranks, build, words, code)
+    /// Runs a program (the first argument) and returns its output; an error unless it ends with this code.
+    fn launch(&self, ranks: u32, build: &Path, args: &[&str], code: i32) -> Result<String, String> {
+        self.launch_with(&[], ranks, build, args, code)
     }
 
-    /// The same in this environment.
+    /// Like `launch`, with these environment variables.
     fn launch_with(
         &self,
         env: &[(&str, &str)],
         ranks: u32,
         build: &Path,
-        words: &[&str],
+        args: &[&str],
         code: i32,
     ) -> Result<String, String> {
-        let home = self.peer.fetch()?;
-        let mut job = command(home.join("bin").join(self.program));
+        let prefix = self.peer.fetch()?;
+        let mut job = command(prefix.join("bin").join(self.program));
         job.args(self.options).args(["-n", &ranks.to_string()]);
-        job.arg(build.join(words[0])).args(&words[1..]);
+        job.arg(build.join(args[0])).args(&args[1..]);
         for root in ["I_MPI_ROOT", "OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"] {
-            job.env(root, &home);
+            job.env(root, &prefix);
         }
         job.env_remove("LD_LIBRARY_PATH");
         job.envs(self.env.iter().chain(env).copied());
         let cookie = jobs::Cookie::new(build)?;
         let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
-        // Another launcher may leave something.
+        // Another launcher may leave something behind; that is ignored.
         let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
         if done.status.code() == Some(code) && !done.timed_out {
             return Ok(done.stdout);
@@ -239,7 +244,7 @@ impl Launcher {
         Err(format!("the job {end}\n{}{}", done.stdout, done.stderr))
     }
 
-    /// The line of a shell that starts a program.
+    /// The shell command that starts a program.
     fn line(&self, ranks: u32, program: &Path) -> Result<String, String> {
         let launcher = self.peer.fetch()?.join("bin").join(self.program);
         let options = self.options.join(" ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A list of programs in `ci/suites`, gone through line by line.
+//! A list of programs in `ci/suites`, of which each line is run.
 
 use super::super::testlist::{self, Entry};
 use super::Tally;
@@ -16,7 +16,7 @@ pub(super) struct ListedPrograms {
 }
 
 impl ListedPrograms {
-    /// What `ci/suites/SUITE/list` says.
+    /// Reads `ci/suites/SUITE/list`.
     pub(super) fn of(suite: &'static str) -> Result<Self, String> {
         Ok(Self {
             suite,
@@ -25,7 +25,7 @@ impl ListedPrograms {
         })
     }
 
-    /// A program that the list forgot would never run; a line without a program says what is no longer true.
+    /// An error unless the list has exactly the programs `found`: a program without a line would never run.
     pub(super) fn names_all(&self, found: &BTreeSet<String>) -> Result<(), String> {
         let file = |entry: &Entry| entry.program.split('.').next().map(String::from);
         let listed: BTreeSet<String> = self.entries.iter().filter_map(file).collect();
@@ -43,13 +43,13 @@ impl ListedPrograms {
         ))
     }
 
-    /// The classes and tests of a file that have lines of their own.
+    /// The classes and tests of a file that have separate lines.
     pub(super) fn parts_of(&self, file: &str) -> Vec<&str> {
         let names = self.entries.iter().map(|entry| entry.program.as_str());
         names.filter(|name| is_part(name, file)).collect()
     }
 
-    /// The programs of the lines that need nothing that is missing.
+    /// The programs of the lines whose functions all have a body.
     pub(super) fn ready(&self) -> BTreeSet<&str> {
         let ready = self.entries.iter();
         ready
@@ -58,7 +58,7 @@ impl ListedPrograms {
             .collect()
     }
 
-    /// Runs each line that needs nothing that is missing.
+    /// Runs each line whose functions all have a body.
     pub(super) fn run(&self, tally: &mut Tally, run: impl Fn(&Entry, u32) -> Result<(), String>) {
         let (ready, later): (Vec<_>, Vec<_>) = self
             .entries
@@ -74,12 +74,15 @@ impl ListedPrograms {
             }
         }
         if !later.is_empty() {
-            println!("  {} lines of the list need what is not there", later.len());
+            println!(
+                "  {} lines of the list need functions that have no body yet",
+                later.len()
+            );
         }
     }
 }
 
-/// Where the list and what belongs to it are.
+/// The folder of the suite's list and its other files.
 pub(super) fn folder(suite: &str) -> PathBuf {
     root().join("ci/suites").join(suite)
 }
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_belongs_to_its_file_alone() {
+    fn a_part_is_of_one_file_only() {
         assert!(is_part("test_win.TestA", "test_win"));
         assert!(!is_part("test_window.TestA", "test_win"));
         assert!(!is_part("test_win", "test_win"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was fetched and built is kept as long as nothing that it was made of changes.
+//! Keeps what was fetched and built until something changes from which it was made.
 
 use crate::process::seconds;
 use crate::tree::{make_folder, read, target};
@@ -7,31 +7,31 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The folder of a suite in the build folder. Unless it was made of just this, `make` fills it anew.
+/// The folder of a suite in the build folder. If it was not made from exactly `of`, `make` fills it again.
 pub(super) fn made(
     suite: &str,
     of: &str,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
-    let home = target().join("suites").join(suite);
-    let mark = home.join(".made-of");
+    let folder = target().join("suites").join(suite);
+    let mark = folder.join(".made-of");
     if read(&mark).is_ok_and(|made_of| made_of == of) {
-        return Ok(home);
+        return Ok(folder);
     }
     let start = Instant::now();
-    if home.exists() {
-        fs::remove_dir_all(&home).map_err(|why| format!("{}: {why}", home.display()))?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     }
-    for folder in ["tmp", "scratch"] {
-        make_folder(&home.join(folder))?;
+    for name in ["tmp", "scratch"] {
+        make_folder(&folder.join(name))?;
     }
-    make(&home)?;
+    make(&folder)?;
     fs::write(&mark, of).map_err(|why| format!("{}: {why}", mark.display()))?;
     println!("  fetched and built {suite} ({})", seconds(start.elapsed()));
-    Ok(home)
+    Ok(folder)
 }
 
-/// The contents of some files and what the MPI under test shows to compilers.
+/// The text for [`made`]: the path of the MPI under test, the contents of some files, and `mpi.h`.
 pub(super) fn of(prefix: &Path, files: &[PathBuf]) -> Result<String, String> {
     let mut all = format!("{}\n", prefix.display());
     for file in files {

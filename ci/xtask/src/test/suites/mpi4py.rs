@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! mpi4py, built from its source package with `rmpicc`: its benchmarks, and its own test suite.
 //!
-//! Versions and hashes are in `ci/suites/mpi4py`, and so is the list of the suite's files. What is fetched and built stays in
+//! Versions, hashes and the list of the suite's files are in `ci/suites/mpi4py`. What is fetched and built is kept in
 //! the build folder.
 
 use super::super::testlist::Entry;
@@ -18,22 +18,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The unpacked source, the Python that has it installed, and the MPI under test.
+/// The folder with the unpacked source and the Python in which it is installed, and the MPI under test.
 struct Mpi4pySuite {
-    home: PathBuf,
+    folder: PathBuf,
     prefix: PathBuf,
-    /// Over so many hosts its jobs go.
+    /// The number of hosts for its jobs; `None`: only this machine.
     hosts: Option<u32>,
 }
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {
     let given = ["source.txt", "tools.txt"].map(|name| folder("mpi4py").join(name));
-    let home = made("mpi4py", &of(prefix, &given)?, |home| {
-        fetch(home).map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
-        build(home, prefix).map_err(|why| format!("mpi4py could not be built: {why}"))
+    let folder = made("mpi4py", &of(prefix, &given)?, |folder| {
+        fetch(folder).map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
+        build(folder, prefix).map_err(|why| format!("mpi4py could not be built: {why}"))
     })?;
     let suite = Mpi4pySuite {
-        home,
+        folder,
         prefix: prefix.to_path_buf(),
         hosts,
     };
@@ -44,16 +44,16 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Resul
     tally.check("mpi4py: rmpiexec --stats-calls", || suite.calls_are_timed());
     benchmarks(tally, &suite);
     list.run(tally, |entry, ranks| {
-        // What the list names by itself is left out of its file.
+        // Parts of the file that have separate lines are left out.
         suite.run_file(entry, ranks, &list.parts_of(&entry.program))
     });
     Ok(())
 }
 
-/// A Python of its own, with what building needs, and the unpacked source.
-fn fetch(home: &Path) -> Result<(), String> {
-    make_folder(&home.join("source"))?;
-    let python = Python::make(home)?;
+/// Makes a Python environment with what building needs, and unpacks the source.
+fn fetch(into: &Path) -> Result<(), String> {
+    make_folder(&into.join("source"))?;
+    let python = Python::make(into)?;
     python.install(&folder("mpi4py").join("tools.txt"))?;
     let mut download = python.pip("download");
     download.args(["--no-binary=:all:", "--no-deps", "--no-build-isolation"]);
@@ -61,20 +61,20 @@ fn fetch(home: &Path) -> Result<(), String> {
         .args(["--require-hashes", "-r"])
         .arg(folder("mpi4py").join("source.txt"))
         .arg("--dest")
-        .arg(home.join("download"));
+        .arg(into.join("download"));
     quiet(download, Duration::from_secs(600))?;
     let unpack = "tar -xzf download/mpi4py-*.tar.gz -C source --strip-components=1";
     let mut tar = command("sh");
-    tar.args(["-c", unpack]).current_dir(home);
+    tar.args(["-c", unpack]).current_dir(into);
     quiet(tar, Duration::from_secs(300)).map(|_| ())
 }
 
-/// Not optimized: what is tested is the MPI below.
-fn build(home: &Path, prefix: &Path) -> Result<(), String> {
-    let mut install = Python::of(home).pip("install");
+/// Builds without optimization, since only the MPI is under test.
+fn build(folder: &Path, prefix: &Path) -> Result<(), String> {
+    let mut install = Python::of(folder).pip("install");
     install.args(["--no-index", "--no-deps", "--no-build-isolation"]);
     install
-        .arg(home.join("source"))
+        .arg(folder.join("source"))
         .env("MPICC", prefix.join("bin/rmpicc"))
         .env("CFLAGS", "-O0 -g0");
     quiet(install, Duration::from_secs(1800)).map(|_| ())
@@ -83,9 +83,8 @@ fn build(home: &Path, prefix: &Path) -> Result<(), String> {
 impl Mpi4pySuite {
     /// The files of its test suite, by name.
     fn files(&self) -> Result<BTreeSet<String>, String> {
-        let folder = self.home.join("source/test");
-        let entries =
-            fs::read_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let tests = self.folder.join("source/test");
+        let entries = fs::read_dir(&tests).map_err(|why| format!("{}: {why}", tests.display()))?;
         let names = entries
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -95,11 +94,12 @@ impl Mpi4pySuite {
             .collect())
     }
 
-    /// A file of the suite (Python's unit tests report on standard error), without the parts of it that have lines of their own.
+    /// Runs a file of the suite, without the parts `apart`, which have separate lines. Python's unit tests report on
+    /// standard error.
     fn run_file(&self, entry: &Entry, ranks: u32, apart: &[&str]) -> Result<(), String> {
         let limit = Duration::from_secs(entry.limit_s);
         let done = self.python_job(ranks, limit, &[], |job| {
-            job.arg(self.home.join("source/test/main.py"));
+            job.arg(self.folder.join("source/test/main.py"));
             job.args(["--no-builddir", "-v"]);
             for name in apart {
                 job.args(["-x", name]);
@@ -109,16 +109,17 @@ impl Mpi4pySuite {
         judge(ranks, &done.stderr).map_err(|why| format!("{why}\n{}", shown(&done)))
     }
 
-    /// What a benchmark of the package prints.
-    fn bench(&self, ranks: u32, words: &[&str]) -> Result<String, String> {
+    /// Runs a benchmark of the package and returns its output.
+    fn bench(&self, ranks: u32, args: &[&str]) -> Result<String, String> {
         let limit = Duration::from_secs(300);
         let done = self.python_job(ranks, limit, &[], |job| {
-            job.args(["-m", "mpi4py.bench"]).args(words);
+            job.args(["-m", "mpi4py.bench"]).args(args);
         })?;
         Ok(done.stdout)
     }
 
-    /// Whether `--stats-calls` finds the calls of an MPI that Python loads late and for itself, those that it asks for.
+    /// An error unless `--stats-calls` counts the calls of an MPI that Python loads late and privately (`RTLD_LOCAL`),
+    /// and only those that `MPI_Pcontrol` includes.
     fn calls_are_timed(&self) -> Result<(), String> {
         let limit = Duration::from_secs(60);
         let done = self.python_job(2, limit, &["--stats-calls"], |job| {
@@ -139,35 +140,35 @@ impl Mpi4pySuite {
         ranks: u32,
         limit: Duration,
         options: &[&str],
-        words: impl FnOnce(&mut Command),
+        program: impl FnOnce(&mut Command),
     ) -> Result<Finished, String> {
-        let scratch = self.home.join("scratch");
+        let scratch = self.folder.join("scratch");
         let place = (&*self.prefix, self.hosts);
         launch_over(place, ranks, &scratch, limit, |job| {
             job.args(options);
-            job.arg(Python::of(&self.home).program()).arg("-B");
-            words(job);
-            // Nothing is computed here that would be worth threads.
+            job.arg(Python::of(&self.folder).program()).arg("-B");
+            program(job);
+            // The tests compute too little for threads.
             job.env("OPENBLAS_NUM_THREADS", "1");
             without_foreign_paths(job);
         })
     }
 }
 
-/// Ten barriers that are not to be timed, and seven that are.
+/// Ten barriers per rank that must not be timed, and seven that must.
 const STEPS: &str = "from mpi4py import MPI\nMPI.Pcontrol(0)\nfor i in range(10): MPI.COMM_WORLD.Barrier()\n\
                      MPI.Pcontrol(1)\nfor i in range(7): MPI.COMM_WORLD.Barrier()\n";
 
-/// The three benchmarks that everybody runs first.
+/// Three small benchmarks of the package.
 fn benchmarks(tally: &mut Tally, suite: &Mpi4pySuite) {
     for ranks in [4, 64] {
         tally.check(&format!("mpi4py.bench helloworld -n {ranks}"), || {
-            everybody_said_hello(ranks, &suite.bench(ranks, &["helloworld"])?)
+            all_ranks_greeted(ranks, &suite.bench(ranks, &["helloworld"])?)
         });
         tally.check(&format!("mpi4py.bench ringtest -n {ranks}"), || {
             let (size, loops) = ("64", if ranks == 4 { "1000" } else { "20" });
-            let told = suite.bench(ranks, &["ringtest", "--size", size, "--loop", loops])?;
-            ring_was_timed(ranks, size, loops, &told)
+            let output = suite.bench(ranks, &["ringtest", "--size", size, "--loop", loops])?;
+            ring_was_timed(ranks, size, loops, &output)
         });
         tally.check(&format!("mpi4py.bench pingpong -n {ranks}"), || {
             let (last, loops) = if ranks == 4 {
@@ -176,69 +177,76 @@ fn benchmarks(tally: &mut Tally, suite: &Mpi4pySuite) {
                 (1 << 10, "10")
             };
             let to = last.to_string();
-            let words = ["pingpong", "-m", "1", "-n", &to, "--loop", loops];
-            sizes_are_doubled(last, &suite.bench(ranks, &words)?)
+            let args = ["pingpong", "-m", "1", "-n", &to, "--loop", loops];
+            sizes_are_doubled(last, &suite.bench(ranks, &args)?)
         });
     }
 }
 
-/// `Hello, World! I am process  7 of 64 on HOST.`, where the number of the rank is padded.
-fn everybody_said_hello(ranks: u32, told: &str) -> Result<(), String> {
-    let lines = told.lines();
+/// An error unless each rank printed one line `Hello, World! I am process 7 of 64 on HOST.`, in which the rank is
+/// padded with blanks.
+fn all_ranks_greeted(ranks: u32, output: &str) -> Result<(), String> {
+    let lines = output.lines();
     let lines: Vec<String> = lines
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let missing = (0..ranks).find(|rank| {
         let line = format!("Hello, World! I am process {rank} of {ranks} on ");
-        lines.iter().filter(|told| told.starts_with(&line)).count() != 1
+        lines
+            .iter()
+            .filter(|found| found.starts_with(&line))
+            .count()
+            != 1
     });
     match missing {
         None => Ok(()),
         Some(rank) => Err(format!(
-            "expected one greeting of rank {rank} of {ranks}:\n{told}"
+            "expected one greeting of rank {rank} of {ranks}:\n{output}"
         )),
     }
 }
 
-/// `time for 20 loops = 0.1 seconds (64 processes, 64 bytes)`.
-fn ring_was_timed(ranks: u32, size: &str, loops: &str, told: &str) -> Result<(), String> {
+/// An error unless there is one line `time for 20 loops = 0.1 seconds (64 processes, 64 bytes)`.
+fn ring_was_timed(ranks: u32, size: &str, loops: &str, output: &str) -> Result<(), String> {
     let begin = format!("time for {loops} loops = ");
     let end = format!(" seconds ({ranks} processes, {size} bytes)");
-    let times = told
+    let times = output
         .lines()
         .filter_map(|line| line.strip_prefix(&begin)?.strip_suffix(&end));
     let times: Vec<f64> = times.filter_map(|time| time.parse().ok()).collect();
     match times[..] {
         [time] if time > 0.0 => Ok(()),
-        _ => Err(format!("expected one line `{begin}SECONDS{end}`:\n{told}")),
+        _ => Err(format!(
+            "expected one line `{begin}SECONDS{end}`:\n{output}"
+        )),
     }
 }
 
-/// Rows `SIZE BANDWIDTH | MEAN ± DEVIATION SAMPLES`, of sizes 1, 2, 4 to `last`.
-fn sizes_are_doubled(last: u64, told: &str) -> Result<(), String> {
-    let rows = told.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let size: u64 = words.next()?.parse().ok()?;
+/// An error unless there are rows `SIZE BANDWIDTH | MEAN ± DEVIATION SAMPLES` for the sizes 1, 2, 4 to `last`.
+fn sizes_are_doubled(last: u64, output: &str) -> Result<(), String> {
+    let rows = output.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let size: u64 = fields.next()?.parse().ok()?;
         // The bandwidth may be so small that it is printed as 0.00.
-        let mean: f64 = words.nth(2)?.parse().ok()?;
+        let mean: f64 = fields.nth(2)?.parse().ok()?;
         (mean > 0.0).then_some(size)
     });
-    let wanted: Vec<u64> = (0..=last.ilog2()).map(|power| 1 << power).collect();
-    if rows.collect::<Vec<_>>() == wanted {
+    let expected: Vec<u64> = (0..=last.ilog2()).map(|power| 1 << power).collect();
+    if rows.collect::<Vec<_>>() == expected {
         return Ok(());
     }
     Err(format!(
-        "expected a time for each of 1, 2, 4 to {last} bytes:\n{told}"
+        "expected a time for each of 1, 2, 4 to {last} bytes:\n{output}"
     ))
 }
 
-/// Each rank ran tests, not all of which were skipped, and says that they were good.
-fn judge(ranks: u32, told: &str) -> Result<(), String> {
-    let lines = || told.lines().map(str::trim);
+/// An error unless each rank reports success and some test was not skipped.
+fn judge(ranks: u32, output: &str) -> Result<(), String> {
+    let lines = || output.lines().map(str::trim);
     let good = lines().filter(|line| *line == "OK" || line.starts_with("OK ("));
     let good: Vec<&str> = good.collect();
     if good.len() != ranks as usize {
-        return Err(format!("{} of {ranks} ranks said OK", good.len()));
+        return Err(format!("{} of {ranks} ranks reported OK", good.len()));
     }
     let ran: usize = lines()
         .filter_map(|line| {
@@ -253,7 +261,7 @@ fn judge(ranks: u32, told: &str) -> Result<(), String> {
         .iter()
         .filter_map(|line| {
             let (_, rest) = line.split_once("skipped=")?;
-            let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
             digits.parse::<usize>().ok()
         })
         .sum();
@@ -274,20 +282,18 @@ mod tests {
     fn greetings_are_counted_rank_by_rank() {
         let zero = "Hello, World! I am process 0 of 2 on h.\n";
         let one = "Hello, World! I am process 1 of 2 on h.\n";
-        assert!(everybody_said_hello(2, &format!("{one}{zero}")).is_ok());
-        assert!(
-            everybody_said_hello(2, &format!("{one}{}", zero.replace("ss 0", "ss  0"))).is_ok()
-        );
-        assert!(everybody_said_hello(2, &format!("{zero}{zero}")).is_err());
+        assert!(all_ranks_greeted(2, &format!("{one}{zero}")).is_ok());
+        assert!(all_ranks_greeted(2, &format!("{one}{}", zero.replace("ss 0", "ss  0"))).is_ok());
+        assert!(all_ranks_greeted(2, &format!("{zero}{zero}")).is_err());
         let alone = "Hello, World! I am process 0 of 1 on h.\n".repeat(2);
-        assert!(everybody_said_hello(2, &alone).is_err());
+        assert!(all_ranks_greeted(2, &alone).is_err());
     }
 
     #[test]
     fn a_ring_of_another_size_is_noticed() {
-        let told = "time for 20 loops = 0.025 seconds (4 processes, 64 bytes)\n";
-        assert!(ring_was_timed(4, "64", "20", told).is_ok());
-        assert!(ring_was_timed(8, "64", "20", told).is_err());
+        let output = "time for 20 loops = 0.025 seconds (4 processes, 64 bytes)\n";
+        assert!(ring_was_timed(4, "64", "20", output).is_ok());
+        assert!(ring_was_timed(8, "64", "20", output).is_err());
         assert!(ring_was_timed(4, "64", "20", "").is_err());
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPICH's test suite, from the distribution's source package, and its example that computes pi.
 //!
-//! `ci/suites/mpich/list` says which programs are run. One that `needs=` a function without a body
-//! is left out until the table of functions has one.
+//! `ci/suites/mpich/list` lists the programs. A program that `needs=` a function without a body is left out until there
+//! is a body.
 
 use super::super::compiling;
 use super::super::testlist::{self, Entry};
@@ -16,32 +16,32 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The unpacked suite, what is built of it, and the MPI under test.
+/// The unpacked suite, the folder of its built programs, and the MPI under test.
 struct MpichSuite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
-    /// Over so many hosts its jobs go.
+    /// The number of hosts for its jobs; `None`: only this machine.
     hosts: Option<u32>,
-    /// What the makefiles say of single programs, by folder.
+    /// The entries of the makefiles for single programs, by folder.
     makefiles: BTreeMap<String, Makefile>,
 }
 
-/// Sources and definitions of the programs that are not made of the file of their name alone.
+/// Sources and macro definitions of the programs that are not built from the one file of their name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Makefile {
     pub(super) sources: BTreeMap<String, Vec<String>>,
     flags: BTreeMap<String, Vec<String>>,
 }
 
-/// MPICH declares the functions of tools in `mpi.h`, in a form of its own.
+/// With these macros our `mpi.h` declares the functions for tools as MPICH's `mpi.h` does.
 const MPICH_TOOLS: [&str; 2] = ["-DQMPI_API", "-DQMPI_MPICH"];
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {
-    let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
+    let folder = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
     let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
-    let suite = MpichSuite::new(&home, (prefix, hosts), &list)?;
-    pi(tally, &suite, &home)?;
+    let suite = MpichSuite::new(&folder, (prefix, hosts), &list)?;
+    pi(tally, &suite, &folder)?;
     let present = Present::here()?;
     let (ready, later): (Vec<_>, Vec<_>) =
         list.into_iter().partition(|entry| present.allows(entry));
@@ -67,26 +67,26 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Resul
     Ok(())
 }
 
-/// The oldest MPI program of all, as MPICH ships it.
-fn pi(tally: &mut Tally, suite: &MpichSuite, home: &Path) -> Result<(), String> {
+/// Runs MPICH's example `cpi`.
+fn pi(tally: &mut Tally, suite: &MpichSuite, folder: &Path) -> Result<(), String> {
     let program = suite.build.join("cpi");
     let mut compiler = command(suite.prefix.join("bin/rmpicc"));
     compiler
         .args(["-O2", "-o"])
         .arg(&program)
-        .arg(home.join("examples/cpi.c"))
+        .arg(folder.join("examples/cpi.c"))
         .arg("-lm");
     quiet(compiler, Duration::from_secs(300))?;
     for ranks in [4, 64] {
         tally.check(&format!("examples/cpi -n {ranks}"), || {
-            let told = suite.launch(ranks, Duration::from_secs(300), |job| {
+            let output = suite.launch(ranks, Duration::from_secs(300), |job| {
                 job.arg(&program);
             })?;
-            let near = told.contains("pi is approximately 3.14159265");
+            let near = output.contains("pi is approximately 3.14159265");
             if near {
                 Ok(())
             } else {
-                Err(format!("it printed: {told}"))
+                Err(format!("it printed: {output}"))
             }
         });
     }
@@ -95,19 +95,19 @@ fn pi(tally: &mut Tally, suite: &MpichSuite, home: &Path) -> Result<(), String> 
 
 impl MpichSuite {
     fn new(
-        home: &Path,
+        folder: &Path,
         (prefix, hosts): (&Path, Option<u32>),
         list: &[Entry],
     ) -> Result<Self, String> {
-        let source = home.join("test/mpi");
-        let build = home.join("build");
+        let source = folder.join("test/mpi");
+        let build = folder.join("build");
         make_folder(&build)?;
         let mut makefiles = BTreeMap::new();
         for entry in list {
-            let folder = folder_of(&entry.program).to_string();
-            let file = source.join(&folder).join("Makefile.am");
-            if !makefiles.contains_key(&folder) && file.exists() {
-                makefiles.insert(folder, Makefile::parse(&read(&file)?));
+            let part = folder_of(&entry.program).to_string();
+            let file = source.join(&part).join("Makefile.am");
+            if !makefiles.contains_key(&part) && file.exists() {
+                makefiles.insert(part, Makefile::parse(&read(&file)?));
             }
         }
         let suite = Self {
@@ -180,46 +180,46 @@ impl MpichSuite {
     }
 
     fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
-        let told = self.launch(ranks, Duration::from_secs(entry.limit_s), |job| {
+        let output = self.launch(ranks, Duration::from_secs(entry.limit_s), |job| {
             job.arg(self.program(&entry.program)).args(&entry.args);
             job.envs(entry.env.iter().map(|(name, value)| (name, value)));
         })?;
-        let good = told
+        let good = output
             .lines()
             .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
         if good {
             Ok(())
         } else {
-            Err(format!("it did not say `No Errors` but:\n{told}"))
+            Err(format!("it did not print `No Errors` but:\n{output}"))
         }
     }
 
-    /// What the job prints; `words` completes the launcher's command line.
+    /// Runs a job and returns its output; `program` adds the program to the launcher's arguments.
     fn launch(
         &self,
         ranks: u32,
         limit: Duration,
-        words: impl FnOnce(&mut Command),
+        program: impl FnOnce(&mut Command),
     ) -> Result<String, String> {
         let place = (&*self.prefix, self.hosts);
-        launch_over(place, ranks, &self.build, limit, words).map(|done| done.stdout)
+        launch_over(place, ranks, &self.build, limit, program).map(|done| done.stdout)
     }
 }
 
 impl Makefile {
-    /// Lines such as `x_SOURCES = a.c b.c` and `x_CPPFLAGS = -DX $(AM_CPPFLAGS)`.
+    /// Parses lines such as `x_SOURCES = a.c b.c` and `x_CPPFLAGS = -DX $(AM_CPPFLAGS)`.
     pub(super) fn parse(text: &str) -> Self {
         let mut made = Self::default();
         for line in text.lines() {
             let Some((left, right)) = line.split_once('=') else {
                 continue;
             };
-            let words = right.split_whitespace().map(String::from);
+            let values = right.split_whitespace().map(String::from);
             let left = left.trim();
             if let Some(program) = left.strip_suffix("_SOURCES") {
-                made.sources.insert(program.into(), words.collect());
+                made.sources.insert(program.into(), values.collect());
             } else if let Some(program) = left.strip_suffix("_CPPFLAGS") {
-                let flags = words.filter(|word| word.starts_with("-D")).collect();
+                let flags = values.filter(|value| value.starts_with("-D")).collect();
                 made.flags.insert(program.into(), flags);
             }
         }
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn makefiles_tell_sources_and_definitions() {
+    fn makefiles_have_sources_and_definitions() {
         let made = Makefile::parse(
             "noinst_PROGRAMS = \\\nmt_send_SOURCES = common.c impl.c\n\
              mt_send_CPPFLAGS = -DSEND $(AM_CPPFLAGS)\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Fortran part of MPICH's test suite: its folders `f77` (mpif.h), `f90` (`use mpi`) and `f08` (`use mpi_f08`).
 //!
-//! `ci/suites/mpich_fortran/list` says which programs are run, and why others are not.
+//! `ci/suites/mpich_fortran/list` lists the programs, and why others are not run.
 
 use super::super::compiling;
 use super::super::testlist::{self, Entry};
@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The unpacked suite, what is built of it, and the MPI under test.
+/// The unpacked suite, the folder of its built programs, and the MPI under test.
 struct MpichFortranSuite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
-    /// Which files a program is made of, by folder, where that is not the file of its name alone.
+    /// The sources of the programs that are not built from the one file of their name, by folder.
     makefiles: BTreeMap<String, Makefile>,
 }
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
-    let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
+    let folder = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
     let list = testlist::parse(&read(&root().join(LIST))?)?;
     let present = Present::here()?;
     let (list, later): (Vec<_>, Vec<_>) = list.into_iter().partition(|entry| present.allows(entry));
-    let suite = MpichFortranSuite::new(&home, prefix, &list)?;
+    let suite = MpichFortranSuite::new(&folder, prefix, &list)?;
     let programs: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
     let broken = compiling::all(&programs, |program| suite.compile(program))?;
     for (program, why) in &broken {
@@ -55,9 +55,9 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
 }
 
 impl MpichFortranSuite {
-    fn new(home: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
-        let source = home.join("test/mpi");
-        let build = home.join("build-fortran");
+    fn new(folder: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
+        let source = folder.join("test/mpi");
+        let build = folder.join("build-fortran");
         make_folder(&build)?;
         let folders: BTreeSet<&str> = list.iter().map(|entry| folder_of(&entry.program)).collect();
         let mut makefiles = BTreeMap::new();
@@ -73,7 +73,7 @@ impl MpichFortranSuite {
         };
         suite.configure()?;
         for helper in HELPERS {
-            let mut compiler = suite.compiler(helper.way, helper.object)?;
+            let mut compiler = suite.compiler(helper.method, helper.object)?;
             compiler.arg("-c").arg(suite.source.join(helper.source));
             compiler.arg("-o").arg(suite.build.join(helper.object));
             quiet(compiler, Duration::from_secs(300))?;
@@ -81,7 +81,8 @@ impl MpichFortranSuite {
         Ok(suite)
     }
 
-    /// Writes what `configure` would: declarations of integers that are as wide as addresses, and macros for the parts in C.
+    /// Writes the files that `configure` would write: declarations of integers that are as wide as addresses, and
+    /// macros for the parts in C.
     fn configure(&self) -> Result<(), String> {
         let macros = read(&root().join("ci/suites/mpich/mpitestconf.h"))?;
         let macros = macros + "#define F77_NAME_LOWER_USCORE 1\n#define HAVE_FINT_IS_INT 1\n";
@@ -94,14 +95,15 @@ impl MpichFortranSuite {
         Ok(())
     }
 
-    /// The compiler for programs of a way, `f77`, `f90` or `f08`; modules of the programs' own go into a folder of each.
-    fn compiler(&self, way: &str, program: &str) -> Result<Command, String> {
+    /// The compiler command for programs of a method, `f77`, `f90` or `f08`; the modules of each program have a
+    /// separate folder.
+    fn compiler(&self, method: &str, program: &str) -> Result<Command, String> {
         let modules = self.build.join(format!("{program}.modules"));
         make_folder(&modules)?;
         let mut compiler = command(self.prefix.join("bin/rmpifort"));
         compiler.args(["-w", "-O1", "-g", "-DHAVE_CONFIG_H"]);
-        if way != "f08" {
-            // These programs hand buffers of all types to the same procedure.
+        if method != "f08" {
+            // These programs pass buffers of all types to the same procedure.
             compiler.arg("-fallow-argument-mismatch");
         }
         compiler.arg("-J").arg(modules).arg("-I").arg(&self.build);
@@ -112,23 +114,23 @@ impl MpichFortranSuite {
     fn compile(&self, name: &str) -> Result<(), String> {
         let folder = folder_of(name);
         let program = name.rsplit('/').next().unwrap_or(name);
-        let way = name.split('/').next().unwrap_or(name);
+        let method = name.split('/').next().unwrap_or(name);
         let own = [format!(
             "{program}{}",
-            if way == "f77" { ".f" } else { ".f90" }
+            if method == "f77" { ".f" } else { ".f90" }
         )];
         let makefile = self.makefiles.get(folder);
         let sources = makefile.and_then(|file| file.sources.get(program));
-        let mut compiler = self.compiler(way, &flat(name))?;
+        let mut compiler = self.compiler(method, &flat(name))?;
         compiler.arg("-o").arg(self.build.join(flat(name)));
         for source in sources.map_or(&own[..], Vec::as_slice) {
             let file = self.source.join(folder).join(source);
-            // Parts in C that `f08` shares with `f90`, where its makefiles copy them from.
+            // The parts in C of `f08` are those of `f90`, from which its makefiles copy them.
             let elsewhere = self.source.join(folder.replace("f08", "f90")).join(source);
             compiler.arg(if file.is_file() { file } else { elsewhere });
         }
-        let helper = HELPERS.iter().find(|helper| helper.way == way);
-        let helper = helper.ok_or_else(|| format!("`{way}` is no way to MPI"))?;
+        let helper = HELPERS.iter().find(|helper| helper.method == method);
+        let helper = helper.ok_or_else(|| format!("`{method}` is no method"))?;
         compiler
             .arg("-I")
             .arg(self.build.join(format!("{}.modules", helper.object)));
@@ -138,49 +140,49 @@ impl MpichFortranSuite {
 
     fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
         let limit = Duration::from_secs(entry.limit_s);
-        let told = launch(&self.prefix, ranks, &self.build, limit, |job| {
+        let done = launch(&self.prefix, ranks, &self.build, limit, |job| {
             job.arg(self.build.join(flat(&entry.program)));
             job.args(&entry.args);
             job.envs(entry.env.iter().map(|(name, value)| (name, value)));
         })?;
-        let said = told.stdout;
-        let good = said
+        let output = done.stdout;
+        let good = output
             .lines()
             .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
         if good {
             Ok(())
         } else {
-            Err(format!("it did not say `No Errors` but:\n{said}"))
+            Err(format!("it did not print `No Errors` but:\n{output}"))
         }
     }
 }
 
-/// What all programs of a way are linked with.
+/// The object with which all programs of a method are linked.
 struct Helper {
-    way: &'static str,
+    method: &'static str,
     source: &'static str,
     object: &'static str,
 }
 
 const HELPERS: [Helper; 3] = [
     Helper {
-        way: "f77",
+        method: "f77",
         source: "util/mtest_f77.f",
         object: "mtest_f77.o",
     },
     Helper {
-        way: "f90",
+        method: "f90",
         source: "util/mtest_f90.f90",
         object: "mtest_f90.o",
     },
     Helper {
-        way: "f08",
+        method: "f08",
         source: "util/mtest_f08.f90",
         object: "mtest_f08.o",
     },
 ];
 
-/// The folder of each declaration, and its name.
+/// The folder and the name of each file with declarations.
 const DECLARATIONS: [(&str, &str); 4] = [
     ("attr", "attraints.h"),
     ("ext", "add1size.h"),
@@ -204,12 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_well_formed_and_has_all_three_ways() {
+    fn the_list_is_well_formed_and_has_all_three_methods() {
         let list = testlist::parse(&read(&root().join(LIST)).unwrap()).unwrap();
         for helper in &HELPERS {
-            let way = format!("{}/", helper.way);
-            let programs = list.iter().filter(|entry| entry.program.starts_with(&way));
-            assert!(programs.count() > 30, "{way}");
+            let method = format!("{}/", helper.method);
+            let programs = list
+                .iter()
+                .filter(|entry| entry.program.starts_with(&method));
+            assert!(programs.count() > 30, "{method}");
         }
     }
 }

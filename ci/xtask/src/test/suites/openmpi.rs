@@ -9,41 +9,41 @@ use crate::tree::{command, make_folder};
 use std::path::Path;
 use std::time::Duration;
 
-/// An example, and what it says when it went through.
+/// An example, and the text that it prints on success.
 struct Example {
     name: &'static str,
-    says: fn(u32) -> String,
-    /// It says so once for each rank.
+    prints: fn(u32) -> String,
+    /// Whether each rank prints the text; otherwise it is printed once.
     each: bool,
 }
 
 const EXAMPLES: &[Example] = &[
     Example {
         name: "hello_c",
-        says: |ranks| format!(" of {ranks}, (rmpi "),
+        prints: |ranks| format!(" of {ranks}, (rmpi "),
         each: true,
     },
     Example {
         name: "ring_c",
-        says: |_| " exiting".into(),
+        prints: |_| " exiting".into(),
         each: true,
     },
     Example {
         name: "connectivity_c",
-        says: |ranks| format!("Connectivity test on {ranks} processes PASSED."),
+        prints: |ranks| format!("Connectivity test on {ranks} processes PASSED."),
         each: false,
     },
 ];
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
-    let home = sources::fetch("openmpi", &["*/examples/*"])?;
-    let build = home.join("build");
+    let folder = sources::fetch("openmpi", &["*/examples/*"])?;
+    let build = folder.join("build");
     make_folder(&build)?;
     for example in EXAMPLES {
         let program = build.join(example.name);
         let mut compiler = command(prefix.join("bin/rmpicc"));
         compiler.args(["-O2", "-o"]).arg(&program);
-        compiler.arg(home.join(format!("examples/{}.c", example.name)));
+        compiler.arg(folder.join(format!("examples/{}.c", example.name)));
         let built = quiet(compiler, Duration::from_secs(300));
         for ranks in [4, 64] {
             tally.check(
@@ -63,14 +63,14 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
 }
 
 impl Example {
-    fn judge(&self, ranks: u32, told: &str) -> Result<(), String> {
-        let (wanted, says) = (if self.each { ranks } else { 1 }, (self.says)(ranks));
-        let found = told.lines().filter(|line| line.contains(&says)).count();
-        if found == wanted as usize {
+    fn judge(&self, ranks: u32, output: &str) -> Result<(), String> {
+        let (expected, prints) = (if self.each { ranks } else { 1 }, (self.prints)(ranks));
+        let found = output.lines().filter(|line| line.contains(&prints)).count();
+        if found == expected as usize {
             return Ok(());
         }
         Err(format!(
-            "expected {wanted} lines with `{says}`, got {found}:\n{told}"
+            "expected {expected} lines with `{prints}`, got {found}:\n{output}"
         ))
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_says_nothing_is_noticed() {
+    fn a_rank_without_output_is_noticed() {
         let ring = &EXAMPLES[1];
         assert!(
             ring.judge(2, "Process 0 exiting\nProcess 1 exiting\n")

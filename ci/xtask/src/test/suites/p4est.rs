@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! p4est, forests of octrees, from the distribution's source package: its tests, with all its checks of itself on.
+//! p4est (forests of octrees), from the distribution's source package: its tests, with all its internal checks enabled.
 
 use super::super::compiling;
 use super::launch::launch;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Sources of the library: folders of the package and, where not all of a folder belongs to it, which files.
+/// The sources of the library: folders of the package, each with the files that are used; without files, all are used.
 const LIBRARY: &[(&str, &[&str])] = &[
     ("src", &[]),
     ("sc/src", &[]),
@@ -28,45 +28,45 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let tests = names(&source.join("test"))?;
     tally.check("p4est: every test is listed", || list.names_all(&tests));
     let configuration = ["sc_config.h", "p4est_config.h"].map(|name| folder("p4est").join(name));
-    let home = made("p4est-built", &of(prefix, &configuration)?, |home| {
+    let built = made("p4est-built", &of(prefix, &configuration)?, |built| {
         let package = P4estPackage {
             source: &source,
-            home,
+            built,
             prefix,
         };
         package.build(&list.ready())
     })?;
-    let work = home.join("work");
+    let work = built.join("work");
     list.run(tally, |entry, ranks| {
         let limit = Duration::from_secs(entry.limit_s);
-        let words = |job: &mut Command| {
-            // Some write files where they are.
-            job.arg(home.join("bin").join(&entry.program))
+        let program = |job: &mut Command| {
+            // Some tests write files into their working directory.
+            job.arg(built.join("bin").join(&entry.program))
                 .current_dir(&work);
         };
-        launch(prefix, ranks, &home.join("scratch"), limit, words).map(|_| ())
+        launch(prefix, ranks, &built.join("scratch"), limit, program).map(|_| ())
     });
     Ok(())
 }
 
 struct P4estPackage<'a> {
     source: &'a Path,
-    home: &'a Path,
+    built: &'a Path,
     prefix: &'a Path,
 }
 
 impl P4estPackage<'_> {
     fn build(&self, tests: &BTreeSet<&str>) -> Result<(), String> {
         for folder in ["objects", "bin", "work"] {
-            make_folder(&self.home.join(folder))?;
+            make_folder(&self.built.join(folder))?;
         }
         let mut library = BTreeSet::new();
         for (folder, some) in LIBRARY {
             let all = names(&self.source.join(folder))?;
-            let wanted = all
+            let chosen = all
                 .iter()
                 .filter(|name| some.is_empty() || some.contains(&name.as_str()));
-            library.extend(wanted.map(|name| format!("{folder}/{name}")));
+            library.extend(chosen.map(|name| format!("{folder}/{name}")));
         }
         let files = library.iter().map(String::as_str).collect();
         first(compiling::all(&files, |file| self.compile(file))?)?;
@@ -99,21 +99,21 @@ impl P4estPackage<'_> {
         let mut compiler = self.compiler();
         compiler.arg(self.source.join(format!("test/{test}.c")));
         compiler.arg(self.archive()).args(["-lz", "-lm", "-o"]);
-        compiler.arg(self.home.join("bin").join(test));
+        compiler.arg(self.built.join("bin").join(test));
         quiet(compiler, Duration::from_secs(600)).map(|_| ())
     }
 
     fn object(&self, file: &str) -> PathBuf {
         let name = format!("{}.o", file.replace('/', "-"));
-        self.home.join("objects").join(name)
+        self.built.join("objects").join(name)
     }
 
     fn archive(&self) -> PathBuf {
-        self.home.join("libp4est.a")
+        self.built.join("libp4est.a")
     }
 }
 
-/// The C files of a folder, without their ending.
+/// The names of the C files of a folder, without `.c`.
 fn names(folder: &Path) -> Result<BTreeSet<String>, String> {
     let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let names = entries
@@ -124,7 +124,7 @@ fn names(folder: &Path) -> Result<BTreeSet<String>, String> {
         .collect())
 }
 
-/// The first that did not compile is the error.
+/// An error that names the first file that did not compile.
 fn first(broken: Vec<(String, String)>) -> Result<(), String> {
     match broken.into_iter().next() {
         None => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other MPIs, as the Python package index has them, and a program that prints on which library it runs.
+//! Other MPIs from the Python package index, and a program that prints the library with which it runs.
 
 use crate::process::quiet;
 use crate::tree::{command, make_folder, target};
@@ -10,49 +10,49 @@ use std::time::Duration;
 pub(super) struct PeerMpi {
     name: &'static str,
     packages: &'static [&'static str],
-    /// What its library calls itself.
-    pub(super) says: &'static str,
-    /// Settings that it needs here.
+    /// A part of the text that its MPI_Get_library_version returns.
+    pub(super) library: &'static str,
+    /// Environment variables that it needs on these machines.
     pub(super) env: &'static [(&'static str, &'static str)],
 }
 
-/// The folders are those of `cargo xtask peers`.
+/// The MPIs are installed where `cargo xtask peers` installs them.
 pub(super) const MPICH: PeerMpi = PeerMpi {
     name: "mpich5",
     packages: &["mpich>=5,<6"],
-    says: "MPICH",
+    library: "MPICH",
     env: &[],
 };
 pub(super) const INTEL: PeerMpi = PeerMpi {
     name: "intel",
     packages: &["impi-rt", "impi-devel"],
-    says: "Intel",
+    library: "Intel",
     env: &[("I_MPI_FABRICS", "shm")],
 };
-/// It follows another ABI.
+/// It has another ABI.
 pub(super) const OPENMPI: PeerMpi = PeerMpi {
     name: "openmpi5",
     packages: &["openmpi>=5,<6"],
-    says: "Open MPI",
+    library: "Open MPI",
     env: &[],
 };
 
 impl PeerMpi {
-    /// Its prefix; installed there on first use.
+    /// Returns its prefix, after installing it on first use.
     pub(super) fn fetch(&self) -> Result<PathBuf, String> {
-        let home = target().join("peers").join(self.name);
-        if home.join("bin/mpiexec").exists() {
-            return Ok(home);
+        let prefix = target().join("peers").join(self.name);
+        if prefix.join("bin/mpiexec").exists() {
+            return Ok(prefix);
         }
         make_folder(&target().join("peers"))?;
         let mut venv = command("python3");
-        venv.args(["-m", "venv"]).arg(&home);
+        venv.args(["-m", "venv"]).arg(&prefix);
         quiet(venv, Duration::from_secs(300))?;
-        let mut pip = command(home.join("bin/pip"));
+        let mut pip = command(prefix.join("bin/pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"])
             .args(self.packages);
         quiet(pip, Duration::from_secs(600))?;
-        Ok(home)
+        Ok(prefix)
     }
 }
 
@@ -65,14 +65,14 @@ pub(super) fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<
     quiet(cc, Duration::from_secs(300)).map(|_| ())
 }
 
-/// The program must have run on the library that was meant.
-pub(super) fn whose(name: &str, ranks: u32, told: &str, library: &str) -> Result<(), String> {
-    let named = told
+/// An error if the program is `whose_library` and did not run with this library and this number of ranks.
+pub(super) fn whose(name: &str, ranks: u32, output: &str, library: &str) -> Result<(), String> {
+    let named = output
         .lines()
         .any(|line| line.starts_with("library: ") && line.contains(library));
-    if name == "whose_library" && !(named && told.contains(&format!("good on {ranks} ranks"))) {
+    if name == "whose_library" && !(named && output.contains(&format!("good on {ranks} ranks"))) {
         return Err(format!(
-            "expected the library {library}, the program said:\n{told}"
+            "expected the library {library}, the program printed:\n{output}"
         ));
     }
     Ok(())
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn a_program_that_ran_on_another_library_is_noticed() {
-        let told = "library: MPICH Version: 5\ngood on 4 ranks\n";
-        assert!(whose("whose_library", 4, told, "MPICH").is_ok());
-        assert!(whose("whose_library", 4, told, "rmpi").is_err());
-        assert!(whose("whose_library", 64, told, "MPICH").is_err());
+        let output = "library: MPICH Version: 5\ngood on 4 ranks\n";
+        assert!(whose("whose_library", 4, output, "MPICH").is_ok());
+        assert!(whose("whose_library", 4, output, "rmpi").is_err());
+        assert!(whose("whose_library", 64, output, "MPICH").is_err());
         assert!(
             whose(
                 "whose_library",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A Python of a suite's own, with packages whose hashes are known.
+//! A Python environment of a suite, with packages of known hashes.
 
 use crate::process::quiet;
 use crate::tree::command;
@@ -7,41 +7,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A virtual environment in a suite's folder.
+/// A virtual environment in the folder of a suite.
 pub(super) struct Python {
-    home: PathBuf,
+    folder: PathBuf,
 }
 
 impl Python {
-    /// The one that [`make`](Self::make) made there.
-    pub(super) fn of(home: &Path) -> Self {
+    /// The environment that [`make`](Self::make) made there.
+    pub(super) fn of(folder: &Path) -> Self {
         Self {
-            home: home.to_path_buf(),
+            folder: folder.to_path_buf(),
         }
     }
 
-    pub(super) fn make(home: &Path) -> Result<Self, String> {
+    pub(super) fn make(folder: &Path) -> Result<Self, String> {
         let mut venv = command("python3");
-        venv.args(["-m", "venv"]).arg(home.join("venv"));
+        venv.args(["-m", "venv"]).arg(folder.join("venv"));
         quiet(venv, Duration::from_secs(300))?;
-        Ok(Self::of(home))
+        Ok(Self::of(folder))
     }
 
     pub(super) fn program(&self) -> PathBuf {
-        self.home.join("venv/bin/python")
+        self.folder.join("venv/bin/python")
     }
 
-    /// pip, which keeps nothing outside the suite's folder.
-    pub(super) fn pip(&self, word: &str) -> Command {
+    /// The command `pip ACTION`, which writes nothing outside the suite's folder.
+    pub(super) fn pip(&self, action: &str) -> Command {
         let mut pip = command(self.program());
         pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
-        pip.args(["--no-cache-dir", word]);
-        pip.env("TMPDIR", self.home.join("tmp"));
+        pip.args(["--no-cache-dir", action]);
+        pip.env("TMPDIR", self.folder.join("tmp"));
         without_foreign_paths(&mut pip);
         pip
     }
 
-    /// Installs the built packages that `requirements` names with their hashes.
+    /// Installs the binary packages that the file `requirements` lists with their hashes.
     pub(super) fn install(&self, requirements: &Path) -> Result<(), String> {
         let mut pip = self.pip("install");
         pip.args(["--only-binary=:all:", "--no-deps", "--require-hashes", "-r"]);
@@ -50,7 +50,7 @@ impl Python {
     }
 }
 
-/// The user's Python modules have no part in this.
+/// Keeps Python from using the user's modules.
 pub(super) fn without_foreign_paths(python: &mut Command) {
     python
         .env_remove("PYTHONPATH")

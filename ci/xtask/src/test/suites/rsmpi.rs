@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The crate `mpi`, built against `rmpicc`: its examples, most of which check themselves.
 //!
-//! `ci/suites/rsmpi` has a manifest that names the crate and the lock file of all that it needs. The sources are copied into
-//! the build folder, and so is libclang, which writes the crate's bindings to `mpi.h` when it is built.
+//! `ci/suites/rsmpi` has a manifest that names the crate, and the lock file of its dependencies. The sources are copied
+//! into the build folder, and so is libclang, with which the crate's build generates bindings for `mpi.h`.
 
 use super::super::testlist::Entry;
 use super::Tally;
@@ -20,65 +20,68 @@ use std::time::Duration;
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let given = ["Cargo.toml", "Cargo.lock", "tools.txt"].map(|name| folder("rsmpi").join(name));
-    let home = made("rsmpi", &of(prefix, &given)?, |home| {
-        fetch(home).map_err(|why| format!("the crate mpi could not be fetched: {why}"))?;
-        build(home, prefix).map_err(|why| format!("the crate mpi could not be built: {why}"))
+    let project = made("rsmpi", &of(prefix, &given)?, |project| {
+        fetch(project).map_err(|why| format!("the crate mpi could not be fetched: {why}"))?;
+        build(project, prefix).map_err(|why| format!("the crate mpi could not be built: {why}"))
     })?;
     let list = ListedPrograms::of("rsmpi")?;
     tally.check("rsmpi: every example is listed", || {
-        list.names_all(&examples(&home)?)
+        list.names_all(&examples(&project)?)
     });
-    list.run(tally, |entry, ranks| run_one(&home, prefix, entry, ranks));
+    list.run(tally, |entry, ranks| {
+        run_one(&project, prefix, entry, ranks)
+    });
     Ok(())
 }
 
-/// The sources of the crate and of all that it needs, as the lock file says, and libclang.
-fn fetch(home: &Path) -> Result<(), String> {
-    let python = Python::make(home)?;
+/// Fetches libclang, and the sources of the crate and of its dependencies according to the lock file.
+fn fetch(project: &Path) -> Result<(), String> {
+    let python = Python::make(project)?;
     python.install(&folder("rsmpi").join("tools.txt"))?;
     for folder in ["src/bin", ".cargo"] {
-        make_folder(&home.join(folder))?;
+        make_folder(&project.join(folder))?;
     }
     for name in ["Cargo.toml", "Cargo.lock"] {
-        copy(&folder("rsmpi").join(name), &home.join(name))?;
+        copy(&folder("rsmpi").join(name), &project.join(name))?;
     }
-    write(&home.join("src/lib.rs"), "//! Only its examples.\n")?;
+    write(&project.join("src/lib.rs"), "//! Only its examples.\n")?;
     let mut vendor = cargo();
     vendor
-        .current_dir(home)
+        .current_dir(project)
         .args(["vendor", "--quiet", "--locked", "vendor"]);
     quiet(vendor, Duration::from_secs(600))?;
-    write(&home.join(".cargo/config.toml"), FROM_HERE)?;
-    for name in examples(home)? {
+    write(&project.join(".cargo/config.toml"), FROM_HERE)?;
+    for name in examples(project)? {
         let file = format!("{name}.rs");
-        let from = home.join("vendor/mpi/examples").join(&file);
-        copy(&from, &home.join("src/bin").join(&file))?;
+        let from = project.join("vendor/mpi/examples").join(&file);
+        copy(&from, &project.join("src/bin").join(&file))?;
     }
     Ok(())
 }
 
-fn build(home: &Path, prefix: &Path) -> Result<(), String> {
-    // The package of libclang lacks the compiler's own headers (stddef.h); those of the C compiler do.
+fn build(project: &Path, prefix: &Path) -> Result<(), String> {
+    // The package of libclang lacks the compiler's own headers (stddef.h): use those of the C compiler.
     let mut cc = command("cc");
     cc.arg("-print-file-name=include");
     let headers = quiet(cc, Duration::from_secs(120))?;
     let mut build = cargo();
     build
-        .current_dir(home)
+        .current_dir(project)
         .args(["build", "--quiet", "--locked", "--offline", "--bins"])
-        .env("CARGO_TARGET_DIR", home.join("target"))
+        .env("CARGO_TARGET_DIR", project.join("target"))
         .env("MPICC", prefix.join("bin/rmpicc"))
-        .env("LIBCLANG_PATH", libclang(home)?)
+        .env("LIBCLANG_PATH", libclang(project)?)
         .env("BINDGEN_EXTRA_CLANG_ARGS", format!("-I{}", headers.trim()))
-        // The examples forbid warnings, of which newer compilers have more.
+        // The examples deny warnings, and newer compilers have more of them.
         .env("RUSTFLAGS", "--cap-lints=warn");
     quiet(build, Duration::from_secs(1800)).map(|_| ())
 }
 
 /// The folder with libclang.so: below `lib/python3.X/site-packages`.
-fn libclang(home: &Path) -> Result<PathBuf, String> {
+fn libclang(project: &Path) -> Result<PathBuf, String> {
     let mut find = command("find");
-    find.arg(home.join("venv")).args(["-name", "libclang.so"]);
+    find.arg(project.join("venv"))
+        .args(["-name", "libclang.so"]);
     let found = quiet(find, Duration::from_secs(120))?;
     let file = found.lines().next().map(Path::new);
     let folder = file.and_then(Path::parent).map(Path::to_path_buf);
@@ -86,8 +89,8 @@ fn libclang(home: &Path) -> Result<PathBuf, String> {
 }
 
 /// The names of the crate's examples.
-fn examples(home: &Path) -> Result<BTreeSet<String>, String> {
-    let folder = home.join("vendor/mpi/examples");
+fn examples(project: &Path) -> Result<BTreeSet<String>, String> {
+    let folder = project.join("vendor/mpi/examples");
     let entries = fs::read_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let names = entries
         .flatten()
@@ -97,15 +100,15 @@ fn examples(home: &Path) -> Result<BTreeSet<String>, String> {
         .collect())
 }
 
-fn run_one(home: &Path, prefix: &Path, entry: &Entry, ranks: u32) -> Result<(), String> {
+fn run_one(project: &Path, prefix: &Path, entry: &Entry, ranks: u32) -> Result<(), String> {
     let limit = Duration::from_secs(entry.limit_s);
-    let words = |job: &mut Command| {
-        job.arg(home.join("target/debug").join(&entry.program));
+    let program = |job: &mut Command| {
+        job.arg(project.join("target/debug").join(&entry.program));
     };
-    let done = launch(prefix, ranks, &home.join("scratch"), limit, words)?;
-    match entry.says.iter().find(|said| !done.stdout.contains(*said)) {
+    let done = launch(prefix, ranks, &project.join("scratch"), limit, program)?;
+    match entry.says.iter().find(|text| !done.stdout.contains(*text)) {
         None => Ok(()),
-        Some(said) => Err(format!("it did not say `{said}` but:\n{}", shown(&done))),
+        Some(text) => Err(format!("it did not print `{text}` but:\n{}", shown(&done))),
     }
 }
 
@@ -118,7 +121,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
 
-/// Cargo's settings for sources that lie beside the manifest.
+/// Cargo's settings for sources in the folder `vendor` beside the manifest.
 const FROM_HERE: &str = "\
 [source.crates-io]
 replace-with = \"here\"

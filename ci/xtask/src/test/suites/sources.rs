@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Source packages of the distribution, by apt-get with lists of its own: the system's stay as they
-//! are, and root is not needed.
+//! Fetches source packages of the distribution by apt-get with separate lists: the system's lists are unchanged, and
+//! root is not needed.
 
 use crate::process::quiet;
 use crate::tree::{command, find_program, make_folder, read, target};
@@ -8,33 +8,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The folder into which `package` was unpacked, or those parts of it that match `wanted`; fetched
-/// on first use.
-pub(super) fn fetch(package: &str, wanted: &[&str]) -> Result<PathBuf, String> {
-    let home = target().join("suites").join(package);
-    let mark = home.join(".unpacked");
+/// The folder with the files of `package` that match `patterns`; it is fetched on first use.
+pub(super) fn fetch(package: &str, patterns: &[&str]) -> Result<PathBuf, String> {
+    let folder = target().join("suites").join(package);
+    let mark = folder.join(".unpacked");
     if mark.exists() {
-        return Ok(home);
+        return Ok(folder);
     }
     if find_program("apt-get").is_none() {
         return Err(format!(
-            "the source of {package} is fetched by apt-get, which is not here"
+            "the source of {package} is fetched by apt-get, which is not installed"
         ));
     }
     let apt = target().join("suites/apt");
-    for folder in ["lists/partial", "cache/archives/partial", "sources"] {
-        make_folder(&apt.join(folder))?;
+    for name in ["lists/partial", "cache/archives/partial", "sources"] {
+        make_folder(&apt.join(name))?;
     }
-    make_folder(&home)?;
+    make_folder(&folder)?;
     write(&apt.join("sources/own.sources"), &stanzas()?)?;
-    apt_get(&apt, &home, &["update"])?;
-    apt_get(&apt, &home, &["source", "--download-only", package])?;
-    unpack(&home, wanted)?;
+    apt_get(&apt, &folder, &["update"])?;
+    apt_get(&apt, &folder, &["source", "--download-only", package])?;
+    unpack(&folder, patterns)?;
     write(&mark, "")?;
-    Ok(home)
+    Ok(folder)
 }
 
-fn apt_get(apt: &Path, home: &Path, args: &[&str]) -> Result<(), String> {
+fn apt_get(apt: &Path, folder: &Path, args: &[&str]) -> Result<(), String> {
     let mut get = command("apt-get");
     let at = |name: &str| apt.join(name).display().to_string();
     let options = [
@@ -47,26 +46,26 @@ fn apt_get(apt: &Path, home: &Path, args: &[&str]) -> Result<(), String> {
     for option in options {
         get.args(["-o", &option]);
     }
-    get.arg("-q").args(args).current_dir(home);
+    get.arg("-q").args(args).current_dir(folder);
     quiet(get, Duration::from_secs(300)).map(|_| ())
 }
 
-/// Unpacks the upstream archive without its top folder.
-fn unpack(home: &Path, wanted: &[&str]) -> Result<(), String> {
-    let entries = fs::read_dir(home).map_err(|why| format!("{}: {why}", home.display()))?;
+/// Unpacks the files that match `patterns` from the upstream archive, without its top folder.
+fn unpack(folder: &Path, patterns: &[&str]) -> Result<(), String> {
+    let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let archive = entries
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.to_string_lossy().contains(".orig.tar."))
-        .ok_or_else(|| format!("no .orig.tar in {}", home.display()))?;
+        .ok_or_else(|| format!("no .orig.tar in {}", folder.display()))?;
     let mut tar = command("tar");
-    tar.arg("-xf").arg(archive).arg("-C").arg(home);
+    tar.arg("-xf").arg(archive).arg("-C").arg(folder);
     tar.args(["--strip-components=1", "--wildcards"])
-        .args(wanted);
+        .args(patterns);
     quiet(tar, Duration::from_secs(300)).map(|_| ())
 }
 
-/// The system's own package sources, turned from binary into source packages.
+/// The system's package sources, changed from binary to source packages.
 fn stanzas() -> Result<String, String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let parts = fs::read_dir("/etc/apt/sources.list.d");
@@ -88,12 +87,12 @@ fn stanzas() -> Result<String, String> {
         };
     }
     if all.is_empty() {
-        return Err("apt-get has no sources of a distribution that it could ask".into());
+        return Err("apt-get has no sources of a distribution".into());
     }
     Ok(all)
 }
 
-/// Stanzas of fields; other vendors' repositories have no sources to offer.
+/// Converts stanzas of fields; repositories of other vendors are left out, because they have no source packages.
 fn from_stanzas(text: &str) -> String {
     let mut all = String::new();
     let text = text
@@ -113,7 +112,7 @@ fn from_stanzas(text: &str) -> String {
     all
 }
 
-/// Lines such as `deb [options] URI SUITE COMPONENT...`.
+/// Converts lines such as `deb [options] URI SUITE COMPONENT...`.
 fn from_lines(text: &str) -> String {
     let mut all = String::new();
     for line in text
@@ -124,14 +123,14 @@ fn from_lines(text: &str) -> String {
             Some(inside) => inside.split_once(']').unwrap_or(("", inside)),
             None => ("", line),
         };
-        let mut words = rest.split_whitespace();
-        let (Some(uri), Some(suite)) = (words.next(), words.next()) else {
+        let mut fields = rest.split_whitespace();
+        let (Some(uri), Some(suite)) = (fields.next(), fields.next()) else {
             continue;
         };
         if !is_distribution(uri) {
             continue;
         }
-        let parts = words.collect::<Vec<_>>().join(" ");
+        let parts = fields.collect::<Vec<_>>().join(" ");
         let key = options
             .split_whitespace()
             .find_map(|option| option.strip_prefix("signed-by="));

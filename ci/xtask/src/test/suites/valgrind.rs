@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A PMPI tool of another project: the wrappers of MPI that come with valgrind (`libmpiwrap.c`, in the distribution's source
-//! package). They report to memcheck what each call reads and writes, and query datatypes and statuses by the PMPI names.
+//! A PMPI tool of another project: valgrind's wrappers of MPI (`libmpiwrap.c`, in the distribution's source package).
+//! They report to memcheck what each call reads and writes, and call functions of datatypes and statuses by their PMPI
+//! names.
 //!
-//! Other tools of PMPI are not to be had from the package sources that this project uses: mpiP, IPM, Score-P, Extrae, TAU and
-//! Darshan's library are in none, EZTrace is listed and its files are gone, and what Python packages call profilers of MPI
-//! wrap mpi4py's own functions.
+//! Other PMPI tools are not available from the package sources that this project uses: mpiP, IPM, Score-P, Extrae, TAU
+//! and Darshan's library are in none, EZTrace is listed but its files do not exist, and Python packages that call
+//! themselves profilers of MPI wrap functions of mpi4py.
 
 use super::launch::{launch, shown};
 use super::made::{made, of};
@@ -17,7 +18,7 @@ use std::time::Duration;
 const RANKS: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The message that each rank prints once about a mistake, with its place.
+/// For each mistake, the message that each rank prints once, and the function that it names.
 const MISTAKES: &[(&str, [&str; 2])] = &[
     (
         "undefined",
@@ -42,12 +43,12 @@ const MISTAKES: &[(&str, [&str; 2])] = &[
     ),
 ];
 
-/// Programs of the stage `ranks` in which the wrappers know every function they meet.
+/// Programs of the stage `ranks` that call only functions for which there are wrappers.
 const RIGHT: &[&str] = &["waits", "pack", "cancel", "comm_make"];
 
 struct Wrapped<'a> {
     prefix: &'a Path,
-    home: PathBuf,
+    folder: PathBuf,
 }
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
@@ -61,32 +62,32 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     )?;
     let mut given: Vec<PathBuf> = RIGHT.iter().map(|name| own(name)).collect();
     given.extend([mistakes(), root().join("ci/ranks/check.h")]);
-    let home = made("valgrind-built", &of(prefix, &given)?, |home| {
-        build(&source, home, prefix)
+    let folder = made("valgrind-built", &of(prefix, &given)?, |folder| {
+        build(&source, folder, prefix)
             .map_err(|why| format!("valgrind's wrappers could not be built: {why}"))
     })?;
-    let wrapped = Wrapped { prefix, home };
+    let wrapped = Wrapped { prefix, folder };
     tally.check("valgrind: messages of all kinds, without a mistake", || {
-        says_nothing(&wrapped.job("mistakes", &["none"])?)
+        reports_nothing(&wrapped.job("mistakes", &["none"])?)
     });
-    for (mistake, words) in MISTAKES {
+    for (mistake, texts) in MISTAKES {
         tally.check(&format!("valgrind finds: {mistake}"), || {
-            says_once_each(&wrapped.job("mistakes", &[mistake])?, words)
+            reports_once_per_rank(&wrapped.job("mistakes", &[mistake])?, texts)
         });
     }
     for program in RIGHT {
         tally.check(&format!("valgrind finds nothing in: {program}"), || {
-            says_nothing(&wrapped.job(program, &[])?)
+            reports_nothing(&wrapped.job(program, &[])?)
         });
     }
     Ok(())
 }
 
-fn build(source: &Path, home: &Path, prefix: &Path) -> Result<(), String> {
-    let compile = |words: &[&str], from: PathBuf, to: &str| {
+fn build(source: &Path, folder: &Path, prefix: &Path) -> Result<(), String> {
+    let compile = |args: &[&str], from: PathBuf, to: &str| {
         let mut compiler = command(prefix.join("bin/rmpicc"));
-        compiler.args(["-g", "-w"]).args(words).arg(from);
-        compiler.arg("-o").arg(home.join(to));
+        compiler.args(["-g", "-w"]).args(args).arg(from);
+        compiler.arg("-o").arg(folder.join(to));
         quiet(compiler, LIMIT).map(|_| ())
     };
     let headers = format!("-I{}", source.join("include").display());
@@ -103,25 +104,26 @@ fn mistakes() -> PathBuf {
     root().join("ci/suites/valgrind/mistakes.c")
 }
 
-/// A program of the stage `ranks`.
+/// The source of a program of the stage `ranks`.
 fn own(program: &str) -> PathBuf {
     root().join(format!("ci/ranks/{program}.c"))
 }
 
 impl Wrapped<'_> {
-    /// A program under memcheck. Leaks are not looked for: that search reads all shared memory of the job.
-    fn job(&self, program: &str, words: &[&str]) -> Result<Finished, String> {
-        let preload = format!("LD_PRELOAD={}", self.home.join("libmpiwrap.so").display());
-        let scratch = self.home.join("scratch");
+    /// Runs a program under memcheck. It does not look for leaks, because that search reads all shared memory of the
+    /// job.
+    fn job(&self, program: &str, args: &[&str]) -> Result<Finished, String> {
+        let preload = format!("LD_PRELOAD={}", self.folder.join("libmpiwrap.so").display());
+        let scratch = self.folder.join("scratch");
         launch(self.prefix, RANKS, &scratch, LIMIT, |job| {
             job.args(["env", &preload, "MPIWRAP_DEBUG=quiet"]);
             job.args(["valgrind", "-q", "--leak-check=no"]);
-            job.arg(self.home.join(program)).args(words);
+            job.arg(self.folder.join(program)).args(args);
         })
     }
 }
 
-fn says_nothing(done: &Finished) -> Result<(), String> {
+fn reports_nothing(done: &Finished) -> Result<(), String> {
     let expected = done.stdout.lines().all(|line| line == "ok");
     if done.stderr.is_empty() && expected {
         return Ok(());
@@ -129,25 +131,25 @@ fn says_nothing(done: &Finished) -> Result<(), String> {
     Err(format!("expected no report:\n{}", shown(done)))
 }
 
-/// One report of each rank, with these words in it.
-fn says_once_each(done: &Finished, words: &[&str; 2]) -> Result<(), String> {
-    let count = |wanted: &str| {
+/// An error unless each rank printed one report, with both of these texts.
+fn reports_once_per_rank(done: &Finished, texts: &[&str; 2]) -> Result<(), String> {
+    let count = |text: &str| {
         let lines = done.stderr.lines();
-        lines.filter(|line| line.contains(wanted)).count()
+        lines.filter(|line| line.contains(text)).count()
     };
     let reports = done.stderr.lines().filter(|line| is_end(line)).count();
-    let wanted = RANKS as usize;
-    if reports == wanted && words.iter().all(|words| count(words) == wanted) {
+    let expected = RANKS as usize;
+    if reports == expected && texts.iter().all(|text| count(text) == expected) {
         return Ok(());
     }
-    let expected = words.join("` and `");
+    let joined = texts.join("` and `");
     Err(format!(
-        "expected {wanted} reports with `{expected}`:\n{}",
+        "expected {expected} reports with `{joined}`:\n{}",
         shown(done)
     ))
 }
 
-/// `==PID== `, behind each report.
+/// Whether a line is `==PID== `, the last line of a report.
 fn is_end(line: &str) -> bool {
     let number = line.trim_end().strip_prefix("==");
     let number = number.and_then(|rest| rest.strip_suffix("=="));
@@ -160,7 +162,7 @@ mod tests {
     use crate::process::capture;
     use std::process::Command;
 
-    fn told(text: &str) -> Finished {
+    fn printed(text: &str) -> Finished {
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf '%b' \"$0\" >&2", text]);
         capture(shell, Duration::from_secs(10), |_| ()).unwrap()
@@ -169,12 +171,12 @@ mod tests {
     #[test]
     fn each_rank_reports_once() {
         let report = "==7== Bad\\n==7==    at here\\n==7== \\n";
-        let words = ["Bad", "here"];
-        assert!(says_once_each(&told(&report.repeat(2)), &words).is_ok());
-        assert!(says_once_each(&told(report), &words).is_err());
-        assert!(says_once_each(&told(&report.repeat(3)), &words).is_err());
-        assert!(says_once_each(&told(&report.repeat(2)), &["Bad", "there"]).is_err());
-        assert!(says_nothing(&told("")).is_ok());
-        assert!(says_nothing(&told(report)).is_err());
+        let texts = ["Bad", "here"];
+        assert!(reports_once_per_rank(&printed(&report.repeat(2)), &texts).is_ok());
+        assert!(reports_once_per_rank(&printed(report), &texts).is_err());
+        assert!(reports_once_per_rank(&printed(&report.repeat(3)), &texts).is_err());
+        assert!(reports_once_per_rank(&printed(&report.repeat(2)), &["Bad", "there"]).is_err());
+        assert!(reports_nothing(&printed("")).is_ok());
+        assert!(reports_nothing(&printed(report)).is_err());
     }
 }
