@@ -174,7 +174,24 @@ impl TcpWorks {
     pub(super) fn of(&self, peer: u32) -> Vec<u32> {
         let theirs = self.all.iter().filter(|(_, work)| work.peer == peer);
         let mut ids: Vec<u32> = theirs.map(|(id, _)| *id).collect();
-        ids.sort_unstable_by_key(|id| id.wrapping_sub(self.last));
+        sort_oldest_first(&mut ids, self.last);
         ids
+    }
+}
+
+/// Sorts ids by age, where `last` is the newest that was assigned. Ids wrap around.
+fn sort_oldest_first(ids: &mut [u32], last: u32) {
+    ids.sort_unstable_by_key(|id| id.wrapping_sub(last.wrapping_add(1)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_sorted_by_age_across_the_wrap() {
+        let mut ids = [2, u32::MAX, 0, u32::MAX - 1, 1];
+        sort_oldest_first(&mut ids, 2);
+        assert_eq!(ids, [u32::MAX - 1, u32::MAX, 0, 1, 2]);
     }
 }
