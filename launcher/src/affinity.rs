@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU affinity of ranks. Pure: computes each rank's CPUs from a topology, a number of ranks and the user's options.
+//! CPU affinity of ranks: computes each rank's CPUs from a topology, a number of ranks and the user's options. The
+//! computation has no side effects.
 //!
-//! Unless the user chooses otherwise:
+//! By default:
 //! - With at least as many cores as ranks, each rank is bound to an even, contiguous share of the cores. With as many
-//!   ranks as cores that is one each; with fewer, a rank with threads has room for them. A single rank keeps the
-//!   whole mask, and so does every rank where a quota grants less than the CPUs of the mask.
+//!   ranks as cores, each rank gets one core; with fewer ranks, each gets several cores, which its threads can use. A
+//!   single rank keeps the whole mask. All ranks keep the whole mask if a quota grants less than the CPUs of the mask.
 //! - With more ranks than cores, contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is
-//!   more than ten times cheaper than one across CPUs. The daemon removes the preference where it does harm (its
-//!   `affinity_control`).
+//!   more than ten times cheaper than one across CPUs. The daemon's `affinity_control` removes the preference from a
+//!   rank that waits long for its CPU while another CPU is idle.
 
 use crate::topology::{CpuTopology, HardwareThread, TopologyLevel, ranges};
 use serde::{Deserialize, Serialize};
@@ -55,9 +56,9 @@ pub struct Policy {
     pub binding: Binding,
     /// `--map-by`.
     pub mapping: Mapping,
-    /// CPUs per rank requested from the batch system; 0 if none were.
+    /// CPUs per rank that were requested from the batch system; 0 if no number was requested.
     pub cpus_per_rank: u32,
-    /// A quota grants less than the CPUs of the mask: other processes use them too.
+    /// Whether a quota grants less than the CPUs of the mask, which means that other processes use these CPUs too.
     pub shared: bool,
 }
 
@@ -66,7 +67,7 @@ pub struct Policy {
 pub enum AffinityStrength {
     /// Its mask is not changed.
     Free,
-    /// Bound as long as that does no harm.
+    /// Bound until the daemon finds that the binding slows the ranks down.
     Preferred,
     /// Bound permanently.
     Bound,
@@ -75,9 +76,9 @@ pub enum AffinityStrength {
 /// The CPUs of a rank, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankAffinity {
-    /// CPU numbers of the operating system.
+    /// CPU numbers as the operating system assigns them.
     pub cpus: Vec<u32>,
-    /// How strictly it is bound to them.
+    /// How strictly the rank is bound to these CPUs.
     pub strength: AffinityStrength,
 }
 
@@ -108,7 +109,7 @@ pub fn affinities(topology: &CpuTopology, ranks: u32, policy: Policy) -> Vec<Ran
     seats.iter().map(place).collect()
 }
 
-/// One rank among those of a domain, which is a part of the machine.
+/// One of the ranks of a domain; a domain is a part of the machine.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     domain: &'a CpuTopology,
@@ -118,7 +119,8 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// The rank's share of `count` items; shares are disjoint as long as there are enough items.
+    /// The rank's share of `count` items. Shares of different ranks are disjoint if there are at least as many items as
+    /// ranks.
     fn of(&self, count: usize) -> Range<usize> {
         if self.packed {
             let only = self.seat % count.max(1);
@@ -140,7 +142,8 @@ impl Share<'_> {
         cores.get(self.of(cores.len())).unwrap_or_default().concat()
     }
 
-    /// `cpus` CPUs for each rank, if there are enough for all ranks and the rank does not get all of them.
+    /// The rank's CPUs if each rank gets `cpus` of them. `None` if `cpus` is 0, if the domain has too few CPUs for all
+    /// its ranks, or if the rank would get all CPUs of the domain.
     fn requested(&self, cpus: u32, ranks: u32) -> Option<&[HardwareThread]> {
         let (all, each) = (self.domain.units(), cpus as usize);
         let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
@@ -197,7 +200,7 @@ impl RankAffinity {
         Self { cpus, strength }
     }
 
-    /// Describes the affinity; the text follows "rank N".
+    /// Describes the affinity; the text completes a sentence that begins with "rank N".
     #[must_use]
     pub fn describe(&self, topology: &CpuTopology) -> String {
         let verb = match self.strength {
@@ -230,7 +233,7 @@ fn named(one: &str, many: &str, numbers: Vec<u32>) -> String {
     format!("{noun} {}", ranges(numbers))
 }
 
-/// All CPUs of the `level` that contains `core`.
+/// All CPUs of the NUMA node or socket (`level`) that contains `core`.
 fn around(
     topology: &CpuTopology,
     level: TopologyLevel,
@@ -252,15 +255,15 @@ fn parts(topology: &CpuTopology, level: TopologyLevel) -> Vec<CpuTopology> {
         .collect()
 }
 
-/// A rank's domain, and its number there.
+/// A rank's domain, and the rank's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DomainSlot {
     domain: usize,
     number: usize,
 }
 
-/// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all are full; then
-/// each has as much room again.
+/// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all domains are full;
+/// then each domain accepts as many ranks again.
 fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);
@@ -276,7 +279,7 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
         }
         round += usize::from(seats.len() == before);
     }
-    // Without CPUs, since the mask is unknown.
+    // If the topology has no CPUs, because the mask is unknown, all ranks get the first place.
     seats.resize(
         ranks,
         DomainSlot {
@@ -287,8 +290,8 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     seats
 }
 
-/// The part of `count` items that belongs to `seat`: never empty, and shared only when there are more seats than
-/// items.
+/// The part of `count` items that belongs to `seat`. It is never empty; two seats share an item only if there are more
+/// seats than items.
 fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
     let start = seat * count / seats.max(1);
     let end = (seat + 1) * count / seats.max(1);
@@ -309,7 +312,7 @@ mod tests {
             .collect()
     }
 
-    /// The CPUs of each rank, all bound as strictly as `strength`.
+    /// The CPUs of each rank, after a check that all ranks are bound with `strength`.
     fn cpus(text: &str, ranks: u32, policy: Policy, strength: AffinityStrength) -> Vec<String> {
         let all = placed(text, ranks, policy);
         assert!(all.iter().all(|(_, one)| *one == strength), "{all:?}");
@@ -364,7 +367,7 @@ mod tests {
             cpus("core:8", 1, requested, AffinityStrength::Bound),
             ["0-1"]
         );
-        // With too few CPUs, the default applies.
+        // With too few CPUs for the request, the default applies.
         assert_eq!(
             cpus("core:5", 4, requested, AffinityStrength::Bound),
             ["0", "1", "2", "3-4"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
+//! Parses the command line. [`Options`] is the only definition of the options: `--help`, shell completions and the man
+//! page are generated from it.
 
 mod map_by;
 mod typed;
@@ -18,17 +19,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Limits of a job.
+/// The CPUs and nodes that a job has, and the resulting limits.
 #[derive(Clone, Copy, Debug)]
 pub struct JobLimits {
     /// Number of CPUs, which is the default number of ranks.
     pub cpus: usize,
-    /// Number of nodes among which ranks are divided.
+    /// Number of nodes among which the ranks are divided.
     pub nodes: u32,
 }
 
 impl JobLimits {
-    /// The most ranks that it holds.
+    /// The most ranks that these nodes can have.
     fn most_ranks(self) -> u32 {
         self.nodes.saturating_mul(MAX_LOCAL_RANKS)
     }
@@ -39,7 +40,7 @@ impl JobLimits {
         cpus.min(self.most_ranks())
     }
 
-    /// Checks that it holds the ranks of these programs.
+    /// Checks that the nodes can have the ranks of these programs.
     pub(crate) fn check(self, apps: &[App]) -> Result<(), UsageError> {
         let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
         if total <= u64::from(self.most_ranks()) {
@@ -51,7 +52,7 @@ impl JobLimits {
         )))
     }
 
-    /// The limit as text.
+    /// The limit of ranks as text.
     fn limit(self) -> String {
         let most = self.most_ranks();
         match self.nodes {
@@ -206,16 +207,16 @@ pub type Variable = (OsString, OsString);
 /// Which ranks read standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum StdinTarget {
-    /// This rank; standard input of the others is empty.
+    /// Only this rank; the standard input of the other ranks is empty.
     Rank(u32),
-    /// All ranks, each all of it.
+    /// All ranks; each reads all bytes.
     All,
     /// No rank.
     Nobody,
 }
 
 impl StdinTarget {
-    /// Whether a rank reads it.
+    /// Whether rank `rank` reads standard input.
     #[must_use]
     pub fn reaches(self, rank: u32) -> bool {
         match self {
@@ -244,15 +245,16 @@ impl StatsPlace {
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
-    /// Ranks that run it; 0 where the slots of hosts decide, until [`JobRequest::with_slots`].
+    /// Number of ranks that run the program. 0 means that the slots of the hosts determine the number, which
+    /// [`JobRequest::with_slots`] then sets.
     pub ranks: u32,
     /// The program as typed.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables to set; later ones override earlier ones.
+    /// Variables to set; a later entry overrides an earlier entry of the same name.
     pub variables: Vec<Variable>,
-    /// Working directory.
+    /// Working directory, if `-wdir` is given.
     pub folder: Option<PathBuf>,
 }
 
@@ -261,7 +263,7 @@ pub struct App {
 pub struct JobRequest {
     /// The programs, in rank order.
     pub apps: Vec<App>,
-    /// `-l`.
+    /// Whether output lines begin with the rank (`-l`).
     pub tag_output: bool,
     /// `--timeout`.
     pub timeout: Option<Duration>,
@@ -269,9 +271,9 @@ pub struct JobRequest {
     pub binding: Binding,
     /// `--map-by`.
     pub mapping: Mapping,
-    /// `--report-bindings`.
+    /// Whether `--report-bindings` is given.
     pub report_bindings: bool,
-    /// `--dry-run`.
+    /// Whether `--dry-run` is given.
     pub dry_run: bool,
     /// `--topology`.
     pub topology: Option<CpuTopology>,
@@ -279,25 +281,25 @@ pub struct JobRequest {
     pub output: Option<PathBuf>,
     /// `--stdin`.
     pub stdin: StdinTarget,
-    /// `--keep-going`.
+    /// Whether `--keep-going` is given.
     pub keep_going: bool,
-    /// `--report`.
+    /// Whether `--report` is given.
     pub report: bool,
     /// `--stats`.
     pub stats: Option<StatsPlace>,
-    /// `--stats-calls`.
+    /// Whether `--stats-calls` is given.
     pub stats_calls: bool,
     /// `--stats-plot`.
     pub stats_plot: Option<PathBuf>,
-    /// `-v`.
+    /// Whether `-v` is given.
     pub verbose: bool,
-    /// `--gdb`.
+    /// The ranks of `--gdb`; empty without this option.
     pub gdb: Vec<u32>,
-    /// `-q`.
+    /// Whether `-q` is given.
     pub quiet: bool,
-    /// `--host`, `--hostfile`: without them all ranks are of this machine.
+    /// The hosts of `--host`, `--hostfile` or the batch system; `None` if all ranks run on this machine.
     pub hosts: Option<JobHosts>,
-    /// The batch system's allocation, if all hosts are part of it.
+    /// The batch system's allocation, if all hosts of the job are part of it.
     pub allocation: Option<Allocation>,
     /// `--launcher`.
     pub launcher: Option<String>,
@@ -310,13 +312,14 @@ pub struct JobRequest {
 }
 
 impl JobRequest {
-    /// Ranks of all programs.
+    /// Number of ranks of all programs.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }
 
-    /// How ranks are placed on the CPUs of a host; `shared`: a quota or other hosts of the job take part of them.
+    /// How ranks are placed on the CPUs of a host. `shared`: whether a quota, or other hosts of the job on the same
+    /// machine, take a part of the CPUs.
     pub(crate) fn policy(&self, shared: bool) -> Policy {
         let requested = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
         Policy {
@@ -327,7 +330,7 @@ impl JobRequest {
         }
     }
 
-    /// Parses options that name single ranks, once the number of ranks is known.
+    /// Parses the options that name single ranks. The number of ranks must be known.
     pub(crate) fn choose(&mut self, gdb: Option<&str>) -> Result<(), UsageError> {
         reader_in_range(self)?;
         if let Some(text) = gdb {
@@ -359,7 +362,8 @@ pub fn parse(words: Vec<OsString>, room: JobLimits) -> Result<Parsed, UsageError
     understand(words, room, None)
 }
 
-/// As [`parse`], where a batch system may provide hosts.
+/// Parses the arguments of the command. `around`: the environment in which a batch system may provide hosts; `None` to
+/// ignore batch systems.
 pub(crate) fn understand(
     words: Vec<OsString>,
     room: JobLimits,
@@ -419,7 +423,8 @@ pub(crate) fn understand(
     Ok(Parsed::Run(Box::new(request)))
 }
 
-/// The options of all programs, without the programs.
+/// The job without its programs: the options that apply to the whole job, collected from the options before all
+/// programs.
 fn wanted(all: &[Options]) -> Result<JobRequest, UsageError> {
     let heartbeat = last(all, |options| options.places.heartbeat.as_deref());
     Ok(JobRequest {
@@ -459,7 +464,7 @@ fn wanted(all: &[Options]) -> Result<JobRequest, UsageError> {
     })
 }
 
-/// Finds the hosts of the job, and the programs' options for them.
+/// Finds the hosts of the job, and for each program the hosts that its options name.
 fn name_hosts(
     request: &mut JobRequest,
     all: &[Options],
@@ -473,7 +478,7 @@ fn name_hosts(
         .collect();
     let choice = last(all, |options| options.places.rm);
     let around = around.filter(|_| choice.is_some() || !hosts::are_all_local(&own));
-    // Warnings about allocations are dropped if hosts are named.
+    // Warnings about allocations are discarded if the options name hosts.
     let (mut dropped, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
     let warnings = match names {
         true => &mut dropped,
@@ -506,14 +511,15 @@ fn name_hosts(
     Ok(())
 }
 
-/// Keeps the allocation if all hosts are part of it, and reports it if the user requested that.
+/// Stores the allocation in the request if all hosts of the job are part of it. With `--report`, adds lines about the
+/// allocation to the remarks.
 fn take_allocation(
     request: &mut JobRequest,
     found: Option<Allocation>,
     (choice, has_file): (Option<ManagerChoice>, bool),
 ) {
     let Some(allocation) = found else { return };
-    // Hosts of a file may be others.
+    // The hosts of a hosts file need not be part of the allocation.
     let Some(hosts) = request.hosts.as_mut() else {
         return;
     };
@@ -568,7 +574,7 @@ fn reader_in_range(request: &JobRequest) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// gdb takes standard input.
+/// Reserves standard input for gdb: no rank reads it.
 fn gdb_reads(
     request: &mut JobRequest,
     text: &str,
@@ -583,8 +589,8 @@ fn gdb_reads(
     Ok(())
 }
 
-/// A program and its ranks, of which there are `unsaid` by default; an error if that is `None` and the user gives no
-/// number.
+/// The program of these options, with its number of ranks. The pair has the limits and the default number of ranks. It
+/// is an error if the default is `None` and neither the options nor the slots of hosts determine a number.
 fn app(
     options: Options,
     (room, unsaid): (JobLimits, Option<u32>),

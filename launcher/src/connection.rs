@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connection between the front and a daemon: frames of [`crate::link`] over two non-blocking byte streams, one per
-//! direction. They are the two directions of a socket, or the pipes of a remote shell.
+//! direction. The streams are the two directions of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
 use crate::send_buffer::SendBuffer;
@@ -51,14 +51,14 @@ impl FrameConnection {
         })
     }
 
-    /// Sends as much as the stream takes; returns whether nothing is left to send.
+    /// Sends as much as the stream accepts; returns whether everything was sent.
     pub(crate) fn flush(&mut self) -> Result<bool, Disconnected> {
         while !self.is_flushed() {
             match write(&self.to, self.outbox.unsent()) {
                 Ok(bytes) => self.outbox.consumed(bytes),
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => (),
-                // The kernel is out of buffers. That passes, and poll does not report when.
+                // The kernel is out of buffers. This condition is temporary, and poll does not report its end.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
                     return Ok(false);
@@ -69,19 +69,19 @@ impl FrameConnection {
         Ok(true)
     }
 
-    /// Whether nothing is left to send.
+    /// Whether everything was sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outbox.unsent().is_empty()
     }
 
-    /// Reads once into the inbox.
+    /// Calls `read` once and appends the bytes to the inbox.
     pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Disconnected> {
         let bytes = self.read(scratch)?;
         self.inbox.add(&scratch[..bytes]);
         Ok(())
     }
 
-    /// Reads once, bypassing the inbox; returns the number of bytes, which may be 0.
+    /// Calls `read` once, bypassing the inbox. Returns the number of bytes, which is 0 if none have arrived.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Disconnected> {
         match read(&self.from, scratch) {
             Ok(0) => Err(Disconnected),
@@ -91,10 +91,10 @@ impl FrameConnection {
         }
     }
 
-    /// Shuts down sending and waits, for `within` at most, until the other side has received everything or is gone:
-    /// the kernel discards sent data when a socket is closed with unread input.
+    /// Shuts down sending and waits, for `within` at most, until the other side has received everything or is gone.
+    /// Without the wait, the kernel would discard sent data if this socket were closed with unread input.
     pub(crate) fn finish(&mut self, within: Duration) {
-        // Pipes lose nothing when they are closed.
+        // The stream is a pipe, which keeps sent data when it is closed.
         if shutdown(self.to.as_raw_fd(), Shutdown::Write).is_err() {
             return;
         }
@@ -148,7 +148,7 @@ mod tests {
     use crate::link::{NodeEvent, Order};
     use nix::unistd::pipe;
 
-    /// Two pipes, as of a remote shell.
+    /// A connection over two pipes, as a remote shell has them.
     fn piped() -> (FrameConnection, FrameConnection) {
         let (from_one, to_other) = pipe().unwrap();
         let (from_other, to_one) = pipe().unwrap();
@@ -182,7 +182,7 @@ mod tests {
             FrameConnection::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
         };
         let (mut here, mut there) = (connection(here), connection(there));
-        // Data keeps arriving that it does not read.
+        // The other side keeps sending data that this side does not read.
         there.outbox.extend([1; 1000]);
         assert_eq!(there.flush(), Ok(true));
         here.outbox.extend(vec![7; 200_000]);

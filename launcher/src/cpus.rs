@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs that this process may use, and the quota on them.
+//! Determines the CPUs that this process may use, and the CPU quota of its control groups.
 
 use nix::sched::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The CPUs that `rmpiexec` itself may run on, in ascending order; never widened.
+/// A set of CPUs, in ascending order. The job's set is the CPU mask of `rmpiexec` or a part of it, never more.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuList(Vec<u32>);
 
 impl CpuList {
-    /// CPUs by number; order and repetition do not matter.
+    /// The set of these CPU numbers, which may be in any order and repeated.
     #[must_use]
     pub fn new(mut numbers: Vec<u32>) -> Self {
         numbers.sort_unstable();
@@ -18,7 +18,7 @@ impl CpuList {
         Self(numbers)
     }
 
-    /// The mask of this process; empty where the system does not report it.
+    /// The CPU mask of this process; empty if the system does not report it.
     #[must_use]
     pub fn allowed() -> Self {
         let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else {
@@ -28,7 +28,7 @@ impl CpuList {
         Self((0..).take(CpuSet::count()).filter(among).collect())
     }
 
-    /// Whether the kernel can have CPUs of these numbers.
+    /// Whether all numbers are below the largest number of CPUs that a kernel supports.
     #[must_use]
     pub fn are_possible(&self) -> bool {
         self.0.iter().all(|cpu| (*cpu as usize) < CpuSet::count())
@@ -75,15 +75,15 @@ impl CpuList {
     }
 }
 
-/// Number of CPUs that the control groups of this process allow at a time, as a container's quota does: the minimum
-/// over all enclosing groups.
+/// Number of CPUs that the control groups of this process grant as CPU time per period, for example the quota of a
+/// container: the minimum over all enclosing groups, rounded up. `None` without a quota.
 #[must_use]
 pub fn quota() -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     quota_of(&groups, Path::new("/sys/fs/cgroup"))
 }
 
-/// As [`quota`], for the text of `/proc/self/cgroup` and the mount point of control groups.
+/// Computes [`quota`] from `groups`, the text of `/proc/self/cgroup`, and `root`, the mount point of control groups.
 fn quota_of(groups: &str, root: &Path) -> Option<usize> {
     let mut least: Option<usize> = None;
     for line in groups.lines() {
@@ -98,7 +98,8 @@ fn quota_of(groups: &str, root: &Path) -> Option<usize> {
             _ => continue,
         };
         let own = place.join(path.trim_start_matches('/'));
-        // In a container the path may be that of the host, of which only the end exists here.
+        // In a container the path may be that of the host and not exist here; then `place` is the container's own
+        // group.
         let around = own
             .ancestors()
             .take_while(|folder| folder.starts_with(&place));
@@ -111,7 +112,7 @@ fn quota_of(groups: &str, root: &Path) -> Option<usize> {
     least
 }
 
-/// The CPUs that one group may use, rounded up.
+/// The quota of one group in CPUs, rounded up; `None` if it has no quota.
 fn limit_of(folder: &Path) -> Option<usize> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let text = read("cpu.max").or_else(|| {
@@ -122,7 +123,7 @@ fn limit_of(folder: &Path) -> Option<usize> {
         ))
     })?;
     let mut words = text.split_ascii_whitespace().map(str::parse::<usize>);
-    // Without a limit the first is `max`, or -1.
+    // Without a quota the first word is `max` or `-1`, which does not parse.
     let (quota, period) = (words.next()?.ok()?, words.next()?.ok()?);
     (period > 0).then(|| quota.div_ceil(period).max(1))
 }

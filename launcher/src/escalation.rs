@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Escalation: the steps by which a job is ended, from the first signal to SIGKILL. Sans-IO: time is an argument.
+//! Escalation: the steps by which a job is ended, from the first signal to SIGKILL. Does no I/O: time is an argument.
 
 use nix::sys::signal::Signal;
 use std::collections::VecDeque;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EscalationStep {
-    /// Send this to every rank that is alive.
+    /// Send this signal to every rank that is alive.
     Signal(Signal),
-    /// SIGKILL to every rank and all its descendants, repeated until none is left.
+    /// Send SIGKILL to every rank and all its descendants, repeatedly until no process is left.
     Kill,
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum EscalationStep {
 pub(crate) struct Escalation(VecDeque<(Instant, EscalationStep)>);
 
 impl Escalation {
-    /// After a failure: SIGTERM, 1 s, SIGKILL.
+    /// The steps after a failure: SIGTERM at once, SIGKILL after 1 s.
     pub(crate) fn failure(now: Instant) -> Self {
         Self::new(
             now,
@@ -30,7 +30,7 @@ impl Escalation {
         )
     }
 
-    /// After a signal that requests the end of `rmpiexec`.
+    /// The steps after a signal that requests the end of `rmpiexec`: first this signal is forwarded.
     pub(crate) fn signal(signal: Signal, now: Instant) -> Self {
         let first = (0, EscalationStep::Signal(signal));
         match signal {
@@ -48,19 +48,19 @@ impl Escalation {
         }
     }
 
-    /// SIGKILL at once.
+    /// The only step is SIGKILL, at once.
     pub(crate) fn kill(now: Instant) -> Self {
         Self::new(now, &[(0, EscalationStep::Kill)])
     }
 
-    /// Takes the next step, if it is due.
+    /// Removes and returns the next step if it is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<EscalationStep> {
         self.0
             .pop_front_if(|(at, _)| *at <= now)
             .map(|(_, step)| step)
     }
 
-    /// When the next step is due.
+    /// Time of the next step; `None` if there are no more steps.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.front().map(|(at, _)| *at)
     }

@@ -10,12 +10,11 @@ pub(crate) struct RankFailure {
     pub(crate) rank: u32,
     /// The process that the daemon started for it.
     pub(crate) pid: u32,
-    /// The rank had called `MPI_Finalize`, or never called `MPI_Init` and exited after others had gone on: the other
-    /// ranks are not ended.
+    /// Whether the rank had called `MPI_Finalize` when it failed: then the other ranks are not ended.
     pub(crate) finalized: bool,
     /// The cause.
     pub(crate) how: FailureCause,
-    /// An MPI function that it called and that the library does not have; empty if none.
+    /// Name of an MPI function that the rank called and that the library does not have; empty if there is none.
     pub(crate) missing: String,
 }
 
@@ -28,7 +27,7 @@ pub(crate) enum FailureCause {
     Signal {
         /// Its number.
         number: i32,
-        /// A core file was written.
+        /// Whether a core file was written.
         core: bool,
     },
     /// Ended with this code, which is not 0.
@@ -37,16 +36,16 @@ pub(crate) enum FailureCause {
     Unfinalized(i32),
     /// Called `MPI_Abort`.
     Abort {
-        /// Exit code passed to it.
+        /// Exit code passed to `MPI_Abort`.
         code: i32,
         /// Message of the library, possibly empty.
         message: String,
     },
-    /// The library ended it after an error that no error handler caught.
+    /// The library ended the rank after an error that no error handler caught.
     Fatal {
         /// Error class.
         code: i32,
-        /// Error text, to follow "was ended by".
+        /// Error text, which completes a sentence after "was ended by".
         message: String,
     },
     /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it continues.
@@ -56,7 +55,7 @@ pub(crate) enum FailureCause {
     },
     /// Two running processes called `MPI_Init` as the same rank.
     Twice {
-        /// The second one.
+        /// The process that called `MPI_Init` last.
         pid: u32,
     },
 }
@@ -161,7 +160,7 @@ impl fmt::Display for FailureCause {
     }
 }
 
-/// Meaning of an exit code above 128: a shell encodes the signal that killed its program this way.
+/// Meaning of an exit code above 128, with which a shell reports that a signal killed its program.
 fn describe_shell_code(code: i32) -> String {
     let signal = nix::sys::signal::Signal::try_from(code - 128);
     signal.map_or_else(
@@ -170,7 +169,7 @@ fn describe_shell_code(code: i32) -> String {
     )
 }
 
-/// A count with its noun.
+/// Formats a count with its noun: `one` for 1, otherwise `many`.
 pub(crate) fn counted(count: u32, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects programs that are linked to an MPI without support for this launcher. Such a program would run as many
-//! single processes, each rank 0 of 1: the user is warned before that happens, or as soon as it is detected. MPICH
-//! and its derivatives are supported ([PMI](crate::daemon)).
+//! Detects programs that are linked to an MPI without support for this launcher. Such a program would run as separate
+//! processes, each as rank 0 of 1. The user is warned before the start or, if it is detected later, while the program
+//! runs. MPICH and its derivatives are supported ([PMI](crate::daemon)).
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Library dependencies of an ELF program.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// `DT_NEEDED`, in order.
+    /// Values of `DT_NEEDED`, in order.
     pub(crate) libraries: Vec<String>,
     /// Folders of `DT_RPATH`, which the loader searches before `LD_LIBRARY_PATH`; empty if there is a `DT_RUNPATH`,
     /// since the loader then ignores `DT_RPATH`.
@@ -20,7 +20,8 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Reads them; `None` for a script, a static program or anything else that is no 64-bit dynamic program.
+    /// Reads the dependencies of a program; `None` for a script, a static program or any other file that is not a
+    /// 64-bit dynamic program.
     pub(crate) fn of(program: &Path) -> Option<Self> {
         let file = std::fs::File::open(program).ok()?;
         let cache = ReadCache::new(file);
@@ -69,7 +70,7 @@ impl Needs {
             .find_map(|name| Some((name.as_str(), stranger(name)?)))
     }
 
-    /// A `libmpi_abi` that the loader would find before the one in folder `ours`.
+    /// A `libmpi_abi` that the loader would find before the `libmpi_abi` in folder `ours`.
     pub(crate) fn shadowing(&self, ours: &Path) -> Option<PathBuf> {
         let name = self
             .libraries
@@ -92,7 +93,7 @@ fn stranger(name: &str) -> Option<&'static str> {
     Some(maker.name())
 }
 
-/// Vendor of an MPI.
+/// MPI implementations that this module distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Maker {
     /// Includes Intel MPI and other derivatives that use MPICH's process management.
@@ -109,7 +110,7 @@ impl Maker {
     }
 }
 
-/// Vendor of the MPI library with this file name.
+/// The MPI implementation to which a library of this file name belongs.
 fn maker(name: &str) -> Option<Maker> {
     let stem = name.split(".so").next().unwrap_or(name);
     if stem == name || stem.ends_with("_abi") || stem.contains("_abi_") {
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Builds a program that needs an empty library of the given soname, found by the given tag.
+    /// Builds a program that needs an empty library of the given soname, which the loader finds by the given tag.
     fn program(folder: &Path, soname: &str, tags: &str) -> PathBuf {
         let source = folder.join("main.c");
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of other launchers that `rmpiexec` does not have: each is answered with its meaning there and the
-//! replacement here. Names as MPICH, Open MPI, Intel MPI and the MPI standard (section 11.5) spell them, without
-//! dashes.
+//! Advice about options of other launchers that `rmpiexec` does not have: the meaning of the option in the other
+//! launcher and the replacement in `rmpiexec`. Option names are spelled as in MPICH, Open MPI, Intel MPI and the MPI
+//! standard (section 11.5), without dashes.
 
-/// The advice for an option that was typed as `given`; `None` if no known launcher has it.
+/// The advice for an option that was typed as `given`; `None` if no launcher in the table has it.
 pub(crate) fn advice(given: &str) -> Option<String> {
     let name = given.trim_start_matches('-');
     let known = |(names, _): &&(&[&str], &str)| names.contains(&name);

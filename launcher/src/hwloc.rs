@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU topology of this machine according to hwloc, which corrects wrong firmware tables and supports systems without
-//! `/sys`. Only with the feature `hwloc`, since it needs that library and inspects much more than CPUs, which takes
-//! longer than the start of a small job.
+//! Reads the CPU topology of this machine with hwloc, which corrects wrong firmware tables and supports systems without
+//! `/sys`. The feature `hwloc` enables this module. It is off by default because it needs the hwloc library, and
+//! because hwloc inspects much more than CPUs, which takes longer than the start of a small job.
 
 use crate::cpus::CpuList;
 use crate::topology::{CpuTopology, HardwareThread};
 use hwloc2::{ObjectType, TopologyObject};
 
-/// The topology of the allowed CPUs; `None` where hwloc does not have all of them.
+/// The topology of the allowed CPUs; `None` if hwloc does not report all of them.
 pub(crate) fn read(allowed: &CpuList) -> Option<CpuTopology> {
     let machine = hwloc2::Topology::new()?;
     let threads = machine.objects_with_type(&ObjectType::PU).ok()?;
@@ -15,7 +15,7 @@ pub(crate) fn read(allowed: &CpuList) -> Option<CpuTopology> {
         cpu: thread.os_index(),
         core: within(thread, &ObjectType::Core)
             .map_or_else(|| thread.logical_index(), TopologyObject::logical_index),
-        // NUMA nodes are not ancestors in hwloc's tree.
+        // In hwloc's tree NUMA nodes are not ancestors of CPUs, so the NUMA node is taken from the CPU's node set.
         numa: thread
             .nodeset()
             .and_then(|nodes| u32::try_from(nodes.first()).ok())
@@ -27,7 +27,7 @@ pub(crate) fn read(allowed: &CpuList) -> Option<CpuTopology> {
     (part.units().len() == allowed.count()).then(|| part.with_counted_cores())
 }
 
-/// The ancestor of this type.
+/// The ancestor of `object` that has type `kind`.
 fn within<'a>(object: &'a TopologyObject, kind: &ObjectType) -> Option<&'a TopologyObject> {
     let mut around = object.parent();
     while let Some(outer) = around {

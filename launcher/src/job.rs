@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One node's part of a job, ready to be started: the first message from the front to a daemon.
+//! The description of one node's part of a job, which the front sends to a daemon in its first message.
 
 mod runs;
 
@@ -18,11 +18,11 @@ use wireup::{Launch, NodeMap};
 /// Random keys of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchKeys {
-    /// Of the job: stored in the node segment, and presented by every process that attaches to it.
+    /// Key of the job: stored in the node segment, and presented by every process that attaches to the segment.
     pub(crate) job: u64,
-    /// See [`wireup::Boot::network_key`]. Drawn independently of `job`, which more processes can read.
+    /// See [`wireup::Boot::network_key`]. Drawn independently of `job`, because more processes can read `job`.
     pub(crate) network: u32,
-    /// See [`wireup::Boot::stream_key`]. Drawn independently of both others.
+    /// See [`wireup::Boot::stream_key`]. Drawn independently of `job` and `network`.
     pub(crate) stream: u128,
 }
 
@@ -33,9 +33,9 @@ impl std::fmt::Debug for LaunchKeys {
 }
 
 impl LaunchKeys {
-    /// Draws them from `/dev/urandom`.
+    /// Draws the keys from `/dev/urandom`.
     pub(crate) fn draw() -> Result<Self, String> {
-        // 31 bits: they fit.
+        // A shift by 33 leaves 31 bits, which fit.
         let network = u32::try_from(random_u64()? >> 33).unwrap_or(0);
         let job = random_u64()?;
         let stream = u128::from(random_u64()?) << 64 | u128::from(random_u64()?);
@@ -56,15 +56,15 @@ pub(crate) fn random_u64() -> Result<u64, String> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Message to a daemon at its start. Its encoding belongs to one release: both ends are of the same build.
+/// Message to a daemon at its start. The encoding may change with every release, since both ends are of the same build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeJob {
     /// The job's keys.
     pub(crate) keys: LaunchKeys,
-    /// Ranks of the whole job.
+    /// Number of ranks of the whole job.
     pub(crate) size: u32,
-    /// The programs of the command line. For a job over hosts they are sent before, once for all daemons
-    /// ([`complete`](Self::complete)).
+    /// The programs of the command line. The message to a daemon of a job over hosts has none: the programs are sent in
+    /// an earlier message, which is the same for all daemons ([`complete`](Self::complete)).
     pub(crate) programs: Vec<JobProgram>,
     /// The ranks of this node; the index is the local rank.
     #[serde(with = "runs")]
@@ -73,39 +73,41 @@ pub(crate) struct NodeJob {
     pub(crate) cpus: CpuList,
     /// Which ranks read standard input.
     pub(crate) input: StdinTarget,
-    /// Standard input is a terminal: an unfinished line of rank 0 is a prompt and is written soon.
+    /// Whether an unfinished line of rank 0 may be a prompt and is written soon: standard input and output are
+    /// terminals, and `--output` is not given.
     pub(crate) prompts: bool,
-    /// Hold the ranks before their first instruction, for a debugger.
+    /// Whether the ranks are held before their first instruction, for a debugger.
     pub(crate) hold: bool,
-    /// The node of each rank of the job, encoded as by [`wireup::NodeMap`]; empty if all are on one, or if it is
-    /// unknown.
+    /// The node of each rank of the job, encoded as by [`wireup::NodeMap`]; empty if the text would be too long. It may
+    /// be empty if all ranks are on one node.
     pub(crate) nodes: String,
-    /// Some node of the job has more ranks than CPUs. Ranks choose algorithms by it, so all get the same value.
+    /// Whether some node of the job has more ranks than CPUs. Ranks choose algorithms by this value, so all ranks get
+    /// the same value.
     pub(crate) crowded: bool,
-    /// Report to the front when the ranks reach a phase.
+    /// Whether the daemon reports to the front when the ranks reach a phase.
     pub(crate) report_phases: bool,
     /// Times of the launcher's steps before the ranks were started.
     pub(crate) begun: LaunchTimes,
-    /// Set for a host that the front cannot inspect: the daemon makes these decisions itself.
+    /// Set for a host that the front cannot inspect, where the daemon prepares the start itself.
     pub(crate) far: Option<RemoteSetup>,
 }
 
 /// Times of the steps before ranks are started, on the clock of the launcher's machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchTimes {
-    /// The command started.
+    /// When the command started.
     pub(crate) began: Duration,
-    /// The command line was parsed and the programs were inspected.
+    /// When the command line was parsed and the programs were inspected.
     pub(crate) understood: Duration,
-    /// All hosts were reached.
+    /// When all hosts were reached.
     pub(crate) reached: Duration,
-    /// All daemons were ready.
+    /// When all daemons were ready.
     pub(crate) ready: Duration,
 }
 
 impl LaunchTimes {
-    /// The durations passed to a rank that calls `execve` at `born` and whose daemon got the order to start it at
-    /// `ordered`, both on the clock of that daemon's machine.
+    /// The durations that are passed to a rank. `ordered`: when the daemon received the order to start the rank;
+    /// `born`: when the rank calls `execve`. Both times are on the clock of the daemon's machine.
     pub(crate) fn durations(&self, ordered: Duration, born: Duration) -> Launch {
         let between = |from: Duration, to: Duration| nanoseconds(to.saturating_sub(from));
         Launch {
@@ -117,7 +119,7 @@ impl LaunchTimes {
         }
     }
 
-    /// Encodes them.
+    /// Encodes the times.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("numbers")
     }
@@ -139,11 +141,11 @@ fn nanoseconds(time: Duration) -> u64 {
 pub(crate) struct RemoteSetup {
     /// How CPUs are assigned to ranks.
     pub(crate) policy: Policy,
-    /// Report the assignment to the user.
+    /// Whether the daemon reports the assigned CPUs to the user.
     pub(crate) report: bool,
-    /// Ranks leave records for `--stats`, which the daemon sends to the front.
+    /// Whether the ranks leave records for `--stats`, which the daemon sends to the front.
     pub(crate) stats: bool,
-    /// Ranks on the same CPUs that belong to other hosts of the job.
+    /// Ranks of other hosts of the job that run on the CPUs of this host.
     pub(crate) colocated: ColocatedRanks,
 }
 
@@ -153,8 +155,8 @@ impl NodeJob {
         u32::try_from(self.ranks.len()).expect("a node holds at most 1024 ranks")
     }
 
-    /// Its ranks in `parts` blocks of equal size, or with the first ones longer by one. Parts without ranks are left
-    /// out.
+    /// Splits the node into `parts` nodes with consecutive blocks of its ranks. Block sizes differ by at most one,
+    /// larger blocks first. No part is empty: if there are fewer ranks than `parts`, each part has one rank.
     pub(crate) fn in_parts(self, parts: u32) -> Vec<Self> {
         let parts = (parts as usize).clamp(1, self.ranks.len().max(1));
         let (each, longer) = (self.ranks.len() / parts, self.ranks.len() % parts);
@@ -176,7 +178,7 @@ impl NodeJob {
         (0..parts).map(&mut part).collect()
     }
 
-    /// Appends its encoding.
+    /// Appends the encoded job to `out`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let bytes = postcard::to_allocvec(self).expect("numbers, texts and lists of them");
         out.extend(bytes);
@@ -196,7 +198,8 @@ impl NodeJob {
         fits.then_some(job)
     }
 
-    /// Sets the programs that were sent before, if the job has none; returns whether every rank has its program now.
+    /// If the job has no programs, sets them to `programs`, which were sent in an earlier message. Returns whether
+    /// every rank has its program now.
     pub(crate) fn complete(&mut self, programs: Vec<JobProgram>) -> bool {
         if self.programs.is_empty() {
             self.programs = programs;
@@ -219,7 +222,7 @@ pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
     NodeMap::new(nodes).map_or_else(String::new, |map| map.to_string())
 }
 
-/// The path of each program with its number of ranks.
+/// The path of each program, with the program's number of ranks.
 pub(crate) fn paths<'a>(
     programs: &'a [JobProgram],
     apps: &'a [App],
@@ -239,16 +242,16 @@ pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<JobProgram>> {
     rest.is_empty().then_some(programs)
 }
 
-/// A program: all arguments of `execve` that do not differ between ranks.
+/// A program: all arguments of `execve` that are the same for all its ranks, and the working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobProgram {
-    /// The file.
+    /// The executable file.
     pub(crate) path: CString,
     /// Program name as typed, and arguments.
     pub(crate) arguments: Vec<CString>,
     /// Entries `NAME=VALUE`.
     pub(crate) environment: Vec<CString>,
-    /// Working directory, if not the current one.
+    /// Working directory; `None` means the daemon's.
     pub(crate) folder: Option<CString>,
 }
 
@@ -259,9 +262,9 @@ pub(crate) struct PlacedRank {
     pub(crate) rank: u32,
     /// Index of its program.
     pub(crate) app: u32,
-    /// CPUs to bind it to, or to prefer.
+    /// CPUs to which the rank is bound, or which it prefers; `None` if its CPU mask is not changed.
     pub(crate) cpus: Option<CpuList>,
-    /// The CPUs are only preferred, see `affinity_control`.
+    /// Whether the rank only prefers these CPUs; see `affinity_control`.
     pub(crate) preferred: bool,
 }
 

@@ -11,28 +11,29 @@
 //! The *front* is the process that the user started. It reads the command line, writes the ranks' output, forwards
 //! standard input and signals, decides when the job has failed, and returns the exit code. The *node daemon*, named
 //! `rmpid`, is a child in a session of its own. It starts the ranks, serves their messages in `MPI_Init` and
-//! `MPI_Finalize`, and reaps them. The two exchange messages over one connection (`link`), so that the same daemon
-//! can serve another machine.
+//! `MPI_Finalize`, and reaps them. Front and daemon exchange messages over one connection (`link`), so the same daemon
+//! can also run on another machine.
 //!
-//! Neither outlives the other: both adopt orphans, so when one is killed the other finds all remaining processes
-//! among its own descendants and kills them. A rank is also killed when the thread that forked it ends
+//! Front and daemon adopt orphans. So when either of them is killed, the other finds all remaining processes among its
+//! own descendants, kills them and ends. A rank is also killed when the thread that forked it ends
 //! (`PR_SET_PDEATHSIG`).
 //!
 //! # Decisions
-//! - Without `-n` there is one rank per CPU of the shell's mask; with several programs each needs `-n`.
-//! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. How a rank's exit is judged: see
+//! - Without `-n` there is one rank per CPU of the shell's mask. With several programs, each program needs `-n`.
+//! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. Which exits of a rank are failures: see
 //!   `failure` and the daemon's `rank`.
-//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s
-//!   SIGTERM, after another 5 s SIGKILL, and a second Ctrl-C kills at once.
+//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C all ranks get SIGINT, after 2 s
+//!   SIGTERM and after another 5 s SIGKILL; after a second Ctrl-C they get SIGKILL at once.
 //! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks continue.
-//! - Processes that a rank started and left behind are ended too: SIGTERM after 0.5 s, SIGKILL after another second.
+//! - Processes that a rank started and that are still running when the ranks have ended get SIGTERM after 0.5 s and
+//!   SIGKILL after another second.
 //! - The front is the starter process of the MPIR interface (`mpir`, `front::Debugger`): debuggers find the ranks'
-//!   processes in its memory, and the ranks are held (the daemon's `hold`) until a debugger that starts the job has
-//!   attached.
+//!   processes in the front's memory. If a debugger starts the job, the ranks are held (the daemon's `hold`) until it
+//!   has attached.
 //!
-//! Threads: the daemon has exactly one, since it forks. The front has one, and one more per output file once
-//! something is written.
-//! Units: times are seconds on the command line and `Duration` inside.
+//! Threads: the daemon has exactly one thread, since it forks. The front has one thread, and one more per output once
+//! something is written to that output.
+//! Units: times are given in seconds on the command line, and as `Duration` in the code.
 
 mod affinity;
 mod allocation;
@@ -90,7 +91,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use wireup::NodeMap;
 
-/// Exit code for a command line that was not understood.
+/// Exit code for an invalid command line.
 const USAGE_CODE: u8 = 2;
 
 /// Runs the command with these arguments, its name first; returns its exit code.
@@ -141,7 +142,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Starts a job of which some hosts may be other machines.
+/// Starts a job with a list of hosts, some of which may be other machines.
 fn on_hosts(mut request: JobRequest, phases: PhaseTimes) -> ExitCode {
     let cores =
         |topology: &CpuTopology| u32::try_from(topology.groups(TopologyLevel::Core).len()).ok();
@@ -201,7 +202,7 @@ fn start(
         files,
         phases,
         stats,
-        // Ranks of this machine are found without them.
+        // `rmpi-queues` finds ranks on this machine without a query server.
         query_server: None,
     };
     let front = divide(request, job.in_parts(nodes), features, signals, gdb);
@@ -214,10 +215,11 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
-/// Most daemons of one machine.
+/// Most daemons that one machine may have.
 const MOST_NODES: u32 = 1024;
 
-/// Number of daemons of this machine among which the ranks are divided, as if each were a node.
+/// Number of daemons on this machine, from the value of `RMPI_LOCAL_NODES`. The ranks are divided among the daemons as
+/// if each daemon were on a node of its own.
 fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     let Some(given) = given else { return Ok(1) };
     let number = given.to_str().and_then(|text| text.parse().ok());
@@ -256,7 +258,7 @@ fn divide(
         let daemon = match spawn::fork()? {
             Forked::Parent(daemon) => daemon,
             Forked::Child => {
-                // Also closes the connections of the other daemons, which belong to the front.
+                // `nodes` has the connections to the other daemons, which only the front may hold.
                 drop((ours, nodes));
                 let released = signals.release();
                 spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
@@ -271,16 +273,17 @@ fn divide(
     if let Some(phases) = &mut features.phases {
         phases.reach("node daemon made", front::now());
     }
-    // Should this fail, the daemons notice that the front is gone and end the ranks.
+    // If a call below fails, this process ends; the daemons then notice that the front is gone, and end the ranks.
     let programs = jobs.first().map_or(&[][..], |job| &job.programs);
     let programs = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), programs, gdb)?;
-    // Data that the sockets do not take now is sent in the first turns of the front, which also notices a closed one.
+    // Data that the sockets do not accept now is sent in the first iterations of the front's event loop, which also
+    // notices a closed socket.
     let _ = nodes.flush();
     Ok(Front::new(request, signals, nodes, features, debugger)?)
 }
 
-/// The job is longer than a message to a daemon may be.
+/// The error for a job that is longer than a message to a daemon may be; `bytes` and `most` are the two lengths.
 fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     let (bytes, most) = (bytes >> 20, most >> 20);
     std::io::Error::other(format!(

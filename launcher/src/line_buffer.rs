@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Splits a stream at line ends. Bytes are pushed in pieces of any size and leave in pieces that end with a newline,
-//! except the last one of a stream and lines beyond [`LONGEST_LINE_BYTES`], which are passed on in parts.
+//! Splits a stream at line ends. Bytes are pushed in pieces of any size and are returned in pieces that end with a
+//! newline. The exceptions are the last piece of a stream, and lines longer than [`LONGEST_LINE_BYTES`], which are
+//! returned in parts.
 
-/// A longer line may be split, but nothing of it is lost.
+/// Shorter lines are returned whole. A longer line may be split, but no byte is lost.
 pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 /// The unfinished line of a stream.
@@ -12,7 +13,7 @@ pub(crate) struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Appends bytes; returns those that may be written now, if any.
+    /// Appends bytes; returns the bytes that may be written now, if there are any.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let whole = bytes
             .iter()
@@ -30,13 +31,13 @@ impl LineBuffer {
         Some(ready)
     }
 
-    /// Takes the unfinished line, at the end of the stream or for a prompt.
+    /// Removes and returns the unfinished line; called at the end of the stream, and for a prompt.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let left = std::mem::take(&mut self.pending);
         (!left.is_empty()).then_some(left)
     }
 
-    /// Whether an unfinished line is kept.
+    /// Whether the buffer has an unfinished line.
     pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }

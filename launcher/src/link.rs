@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol between the front and a node daemon, as bytes. Sans-IO.
+//! The protocol between the front and a node daemon: encodes and decodes messages. This module does no I/O.
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -8,8 +8,8 @@
 //! |      5 |     – | body   | numbers little endian, text and data to the end of the frame |
 //!
 //! Bulk data (a rank's output, standard input) is sent against credit: at most a window of it is in flight, and the
-//! receiver acknowledges what it has consumed. So neither side ever stops reading, and an order or a failure report
-//! is never delayed behind output that is not consumed.
+//! receiver acknowledges what it has consumed. So neither side ever has to stop reading, and unconsumed output never
+//! delays an order or a failure report.
 
 use crate::failure::{FailureCause, RankFailure};
 use crate::job::{self, JobProgram, LaunchTimes, NodeJob};
@@ -18,12 +18,13 @@ use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::CString;
 use wireup::Record;
 
-/// Output bytes that a daemon may have in flight.
+/// Most output bytes that a daemon may have in flight.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
-/// Bytes of standard input that the front may have in flight.
+/// Most bytes of standard input that the front may have in flight.
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// Longest frame: a job of many programs, each with its environment, is long.
+/// Longest frame, in bytes. The limit is large because a job may have many programs, each with an environment of its
+/// own.
 pub(crate) const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
 /// Frame kind of [`Order::Job`].
@@ -43,20 +44,20 @@ pub(crate) enum OutputStream {
 /// Message from the front to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Run this part of the job. Always the first message but for its programs, and sent once.
+    /// Run this part of the job. It is sent once. Only [`Order::Programs`] may precede it.
     Job(Box<NodeJob>),
-    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large;
-    /// the [`Order::Job`] that follows has none.
+    /// The programs of a job over hosts. They are the same for all daemons and may be large, so they are sent in this
+    /// message, and the [`Order::Job`] that follows has no programs.
     Programs(Vec<JobProgram>),
     /// Send this signal to every rank that is alive.
     Signal(i32),
-    /// SIGKILL to all ranks and their descendants, repeated until none is left.
+    /// Send SIGKILL to all ranks and their descendants, repeatedly until no process is left.
     Kill,
     /// Bytes for standard input of the ranks that read it.
     Input(Vec<u8>),
     /// End of standard input.
     InputEnd,
-    /// So many bytes of output were written.
+    /// This many bytes of output were written: credit for further output.
     OutputTaken(u64),
     /// These ranks have failed and the job continues: inform the other ranks, with this text.
     Lost {
@@ -65,21 +66,22 @@ pub(crate) enum Order {
         /// The failure, for the user.
         why: String,
     },
-    /// Let the ranks run that are held for a debugger.
+    /// Release the ranks that are held for a debugger.
     Release,
-    /// Start this program for a debugger; the first item is its path.
+    /// Start a program for a debugger. The first item is the program's path, the others are its arguments.
     Tool(Vec<CString>),
-    /// Another node watches the location of this rank: report it now and whenever it changes.
+    /// Another node needs the location of this rank: report the location now and whenever it changes.
     Watch(u32),
-    /// Location of a rank of another node, which this one watches.
+    /// Location of a rank of another node; the receiving node has requested it ([`NodeEvent::Watch`]).
     Location(RankLocation),
-    /// The ranks of all nodes have drained their network traffic in the program of this number.
+    /// The ranks of all nodes are quiet in their MPI program of this number: none of their network messages is in
+    /// flight.
     AllQuiet(u32),
-    /// The ranks of all nodes are at a PMI fence, with these pairs put since the last one.
+    /// The ranks of all nodes have entered a PMI fence. The pairs are those that they have put since the last fence.
     Fence(Pairs),
-    /// All daemons are ready: start the ranks. The times are passed on to them.
+    /// All daemons are ready: start the ranks. The daemon passes the durations of the start to the ranks.
     Start(LaunchTimes),
-    /// Read what the ranks wait for; answered by [`NodeEvent::Waits`] with the same number.
+    /// Read what the ranks wait for. The answer is [`NodeEvent::Waits`] with the number of this order.
     Query(u32),
 }
 
@@ -97,7 +99,7 @@ pub(crate) enum NodeEvent {
     },
     /// A rank failed.
     Failed(RankFailure),
-    /// So many bytes of standard input reached all ranks that read it.
+    /// This many bytes of standard input reached all ranks that read it: credit for further input.
     InputTaken(u64),
     /// No rank reads standard input any more.
     InputClosed,
@@ -105,14 +107,14 @@ pub(crate) enum NodeEvent {
     Notice(String),
     /// A remark of a rank, shown to the user once per job.
     Remark(String),
-    /// The path at which the program of these ranks was found, on a host that the front cannot inspect.
+    /// The daemon of a host that the front cannot inspect has found the program of these ranks at this path.
     Program {
-        /// Its path there.
+        /// The path on that host.
         path: CString,
         /// The ranks that run it.
         ranks: Vec<u32>,
     },
-    /// Pairs of rank and pid.
+    /// Ranks were started: pairs of rank and pid.
     Started(Vec<(u32, u32)>),
     /// Every rank that is alive is held for a debugger.
     Held,
@@ -122,37 +124,38 @@ pub(crate) enum NodeEvent {
     Reached {
         /// The phase.
         phase: NodePhase,
-        /// When, on the machine's monotonic clock, in nanoseconds.
+        /// Time at which the phase was reached, in nanoseconds of the monotonic clock of the daemon's machine.
         at: u64,
     },
     /// The daemon cannot continue; all its ranks are being killed.
     Broken {
-        /// Why, for the user.
+        /// The reason, as a message for the user.
         message: String,
         /// The exit code of the job.
         code: u8,
     },
     /// No process of the job is left on this node; the last event.
     Ended(NodeSummary),
-    /// This node watches the location of a rank of another node: report it now and whenever it changes.
+    /// This node needs the location of this rank of another node, now and whenever it changes.
     Watch(u32),
-    /// Location of a rank of this node, which other nodes watch.
+    /// Location of a rank of this node; other nodes have requested it ([`Order::Watch`]).
     Location(RankLocation),
-    /// The ranks of this node are quiet in the program of this number: none of their network traffic is in flight.
+    /// The ranks of this node are quiet in their MPI program of this number: none of their network messages is in
+    /// flight.
     Quiet(u32),
-    /// The ranks of this node are at a PMI fence, with these pairs put since the last one.
+    /// The ranks of this node have entered a PMI fence. The pairs are those that they have put since the last fence.
     Fence(Pairs),
     /// The ranks of this node will not enter another fence.
     NoFence,
     /// Records that the ranks of this node left for `--stats`.
     Stats(Vec<u8>),
-    /// Everything that the ranks need was found; [`Order::Start`] starts them.
+    /// The daemon has found everything that its ranks need, and starts them on [`Order::Start`].
     Ready,
     /// Reply to [`Order::Query`]: wait states of the ranks of this node.
     Waits(WaitReport),
 }
 
-/// Keys without blanks, and values without line ends.
+/// Pairs of key and value. Keys have no blanks, and values have no line ends.
 pub(crate) type Pairs = Vec<(String, String)>;
 
 fn put_pairs(pairs: &Pairs, body: &mut Vec<u8>) {
@@ -173,11 +176,11 @@ fn take_pairs(body: &mut Body<'_>) -> Result<Pairs, Garbled> {
 /// Reply to [`Order::Query`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitReport {
-    /// Number of the order.
+    /// Number of the [`Order::Query`].
     pub(crate) query: u32,
     /// Ranks of the node that have ended.
     pub(crate) ended: Vec<u32>,
-    /// Output of `rmpi-queues`, or why there is none.
+    /// Output of `rmpi-queues`, or the reason why there is no output.
     pub(crate) read: Result<Vec<u8>, String>,
 }
 
@@ -213,13 +216,13 @@ impl WaitReport {
 pub(crate) struct RankLocation {
     /// The rank.
     pub(crate) rank: u32,
-    /// MPI programs that it has completed.
+    /// Number of MPI programs that the rank has completed.
     pub(crate) round: u32,
-    /// The program that it runs has published no record and will publish none.
+    /// Whether the rank's current program has published no record and will publish none.
     pub(crate) silent: bool,
-    /// It runs no further program.
+    /// Whether the rank runs no further program.
     pub(crate) ended: bool,
-    /// The record that it published last, and in which of its programs.
+    /// The record that the rank published last, with the number of the program that published it.
     pub(crate) last: Option<(u32, Record)>,
 }
 
@@ -253,10 +256,10 @@ impl RankLocation {
     }
 }
 
-/// Phase of a node: reached by all its ranks, or by the first of them.
+/// Phase of a node's part of the job. Some phases are reached by the node's first rank, others by all its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodePhase {
-    /// Every process was forked.
+    /// The processes of all ranks were forked.
     Started = 1,
     /// One rank has called `MPI_Init`.
     FirstInMpi = 2,
@@ -292,7 +295,7 @@ pub(crate) struct NodeSummary {
     pub(crate) killed: u32,
     /// Processes that outlived their rank and were ended by the daemon.
     pub(crate) leftovers: u32,
-    /// Processes of a debugger that outlived all ranks and were ended too.
+    /// Processes of a debugger that outlived all ranks and were ended by the daemon.
     pub(crate) tools: u32,
     /// Processes that did not end after SIGKILL.
     pub(crate) stubborn: Vec<u32>,
@@ -331,7 +334,7 @@ impl Order {
     /// The frame of [`Order::Job`].
     ///
     /// # Errors
-    /// The frame's size in bytes and the limit, where it is too long.
+    /// The frame's size and the size limit, both in bytes, if the frame is too long.
     pub(crate) fn job_frame(job: &NodeJob) -> Result<Vec<u8>, (usize, usize)> {
         let mut bytes = Vec::new();
         job.encode(&mut bytes);
@@ -341,7 +344,7 @@ impl Order {
     /// The frame of [`Order::Programs`].
     ///
     /// # Errors
-    /// As [`job_frame`](Self::job_frame).
+    /// The frame's size and the size limit, both in bytes, if the frame is too long.
     pub(crate) fn programs_frame(programs: &[JobProgram]) -> Result<Vec<u8>, (usize, usize)> {
         long_frame(PROGRAMS, job::encoded_programs(programs))
     }
@@ -500,7 +503,7 @@ impl NodeEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Bytes that arrived and were not yet parsed as frames.
+/// Received bytes that were not yet parsed as frames.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -515,14 +518,14 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Frees its memory if nothing is left to parse: of many connections, few receive again soon.
+    /// Frees the memory if nothing is left to parse. There may be many connections, and few of them receive again soon.
     pub(crate) fn give_back(&mut self) {
         if self.read == self.bytes.len() {
             *self = Self::default();
         }
     }
 
-    /// Kind and body of the next whole frame.
+    /// Removes the next whole frame and returns its kind and body; `None` if no frame is complete.
     pub(crate) fn raw_frame(&mut self) -> Result<Option<(u8, &[u8])>, Garbled> {
         let frame = self.frame()?;
         Ok(frame.map(|(kind, body)| (kind, body.0)))
@@ -587,7 +590,7 @@ impl Body<'_> {
         Ok(pairs.iter().map(|[one, other]| (*one, *other)).collect())
     }
 
-    /// NUL-terminated texts to the end of the frame.
+    /// Parses NUL-terminated texts up to the end of the frame.
     fn texts(&self) -> Result<Vec<CString>, Garbled> {
         let texts = self.0.split_inclusive(|byte| *byte == 0);
         texts
@@ -595,7 +598,7 @@ impl Body<'_> {
             .collect()
     }
 
-    /// A NUL-terminated text, then numbers to the end.
+    /// Parses a NUL-terminated text and then numbers up to the end of the frame.
     fn split_text(&self) -> Result<(CString, Vec<u32>), Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (text, rest) = self.0.split_at(end);
@@ -603,7 +606,7 @@ impl Body<'_> {
         Ok((text, Body(rest.get(1..).ok_or(Garbled)?).numbers()?))
     }
 
-    /// A NUL-terminated text.
+    /// Parses a NUL-terminated text.
     fn word(&mut self) -> Result<String, Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (word, rest) = self.0.split_at(end);
@@ -629,7 +632,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A frame with this body, unless it is too long.
+/// A frame with this body; the error has the frame's size and the size limit.
 fn long_frame(kind: u8, bytes: Vec<u8>) -> Result<Vec<u8>, (usize, usize)> {
     if bytes.len() >= LONGEST_FRAME_BYTES {
         return Err((bytes.len(), LONGEST_FRAME_BYTES));

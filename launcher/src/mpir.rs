@@ -2,16 +2,18 @@
 //! The symbols of the MPIR process acquisition interface 1.1, which debuggers read and write in this process, and the
 //! debug information that describes their types.
 //!
-//! A tool finds the symbols by name, reads and writes them while this process is stopped, and has a breakpoint in
+//! A tool finds the symbols by name, reads and writes them while this process is stopped, and sets a breakpoint in
 //! [`breakpoint`]. `MPIR_ignore_queues` is absent on purpose: a tool that finds it shows no message queues.
 //!
 //! # Safety
-//! - Exported names are the interface's, and nothing else in this program has one of them.
-//! - [`Shared`] holds memory that two sides write. Here only the one [`Starter`] of a process accesses it, on the one
-//!   thread that owns that; a tool accesses it while this process is stopped. So no two accesses overlap, and since a
-//!   tool's are invisible to the compiler, all of ours are volatile, except those of table rows: a tool only reads
-//!   these, behind the breakpoint, an `asm!` across which the compiler moves no store.
-//! - The pointers in it point to memory that is never freed, since a tool may follow them at any time.
+//! - The exported names are those of the interface, except `rmpi_launcher`. No other symbol of this program has any of
+//!   these names.
+//! - [`Shared`] holds memory that this process and a tool write. In this process only the single [`Starter`] accesses
+//!   the memory, on the thread that owns the `Starter`. A tool accesses the memory only while this process is stopped.
+//!   So no two accesses overlap. The compiler cannot see the accesses of a tool, so all accesses of this process are
+//!   volatile, except stores to table rows. A tool only reads rows, and only at the breakpoint, an `asm!` across which
+//!   the compiler moves no store.
+//! - Pointers in [`Shared`] memory point to memory that is never freed, since a tool may follow them at any time.
 #![allow(unsafe_code, clippy::disallowed_types)]
 
 use std::arch::{asm, global_asm};
@@ -41,7 +43,7 @@ pub(crate) fn leak(name: CString) -> Name {
     Box::leak(name.into_boxed_c_str())
 }
 
-/// The process table: a row for each rank, and nothing besides, since there may be many.
+/// The process table: one row per rank. No other data is kept per rank, since there may be many ranks.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     rows: &'static mut [ProcessTableRow],
@@ -50,7 +52,7 @@ pub(crate) struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// The table of programs with this many ranks each, in the order of the ranks.
+    /// The table of a job with these programs and their numbers of ranks; the programs are in the order of the ranks.
     pub(crate) fn of(programs: &[(Name, u32)]) -> Self {
         let number = programs.iter().map(|(_, ranks)| *ranks as usize).sum();
         let mut rows = Vec::with_capacity(number);
@@ -75,7 +77,7 @@ impl ProcessTable {
         }
     }
 
-    /// Sets the process of a rank and its host, by a name that other hosts can resolve.
+    /// Sets a rank's process and the name of its host, which other hosts can resolve.
     pub(crate) fn set_process(&mut self, rank: u32, host: Name, pid: u32) {
         if let Some(row) = self.rows.get_mut(rank as usize) {
             self.missing -= usize::from(row.pid == 0);
@@ -85,7 +87,8 @@ impl ProcessTable {
         }
     }
 
-    /// The pid of a rank, if it is known and on this host.
+    /// The pid of a rank if the pid is known and the rank is on host `host`. `host` must be the pointer that was passed
+    /// to [`set_process`](Self::set_process).
     pub(crate) fn process_on(&self, rank: u32, host: Name) -> Option<u32> {
         let row = self.rows.get(rank as usize)?;
         let is_there = row.pid != 0 && std::ptr::eq(row.host_name, host.as_ptr());
@@ -98,16 +101,16 @@ impl ProcessTable {
     }
 }
 
-/// Why the breakpoint is reached: value of `MPIR_debug_state`.
+/// Why this process stops at the breakpoint: the value of `MPIR_debug_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DebugState {
-    /// All ranks are there.
+    /// All ranks have a process, and the table is published.
     Spawned = 1,
     /// The job is being ended.
     Aborting = 2,
 }
 
-/// A command that a tool wants started on each host: the program and its arguments.
+/// A command that a tool requests to be started on each host: the program and its arguments.
 pub(crate) type ToolWords = Vec<CString>;
 
 /// This process's access to the symbols.
@@ -115,13 +118,13 @@ pub(crate) type ToolWords = Vec<CString>;
 pub(crate) struct Starter(());
 
 impl Starter {
-    /// Takes the only instance; `None` if it was taken already.
+    /// Takes the only instance; `None` if the instance was taken already.
     pub(crate) fn take() -> Option<Self> {
         static TAKEN: OnceLock<()> = OnceLock::new();
         TAKEN.set(()).ok().map(|()| Self(()))
     }
 
-    /// Whether a tool has started this process or attached later.
+    /// Whether a tool has started this process or has attached to it later.
     pub(crate) fn is_being_debugged(&self) -> bool {
         BEING_DEBUGGED.read() != 0
     }
@@ -129,11 +132,11 @@ impl Starter {
     /// Publishes the table, permanently.
     pub(crate) fn publish(&mut self, table: &ProcessTable) {
         PROCTABLE.write(table.rows.as_ptr());
-        // Last: a tool that reads the size finds the rest.
+        // The size is written last, so a tool that reads a size other than 0 finds the table.
         PROCTABLE_SIZE.write(c_int::try_from(table.rows.len()).unwrap_or(c_int::MAX));
     }
 
-    /// Sets the state and reaches the breakpoint.
+    /// Sets the state and calls the function that has the tool's breakpoint.
     pub(crate) fn report(&mut self, state: DebugState) {
         DEBUG_STATE.write(state as c_int);
         breakpoint();
@@ -145,7 +148,7 @@ impl Starter {
         ABORT_STRING.write(words.into_raw());
     }
 
-    /// Publishes the FIFO to which a tool writes a byte after it has set a program to start.
+    /// Publishes the path of the FIFO to which a tool writes a byte after it has stored a command to start.
     pub(crate) fn name_fifo(&mut self, path: &str) {
         ATTACH_FIFO.write(padded(path.as_bytes()));
     }
@@ -170,12 +173,12 @@ impl Starter {
     }
 }
 
-/// Up to the first NUL; `None` without one.
+/// The text up to the first NUL; `None` if there is no NUL.
 fn first_word(bytes: &[u8]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(bytes).ok()
 }
 
-/// Padded with NULs; all zero if there is no room for the terminating one.
+/// The text padded with NULs to `N` bytes; all zero if there is no room for a terminating NUL.
 fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     if text.len() < N {
@@ -188,7 +191,7 @@ fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
 #[repr(transparent)]
 struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: only the one `Starter` reaches the inside, and a value that is no `Sync` would be reached by one thread only.
+// SAFETY: only the single `Starter` accesses the contents, so only one thread does, even if `T` is not `Sync`.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
@@ -198,14 +201,15 @@ impl<T: Copy> Shared<T> {
 
     fn read(&self) -> T {
         // SAFETY:
-        // - valid, aligned, initialized: it is the inside of a cell, and any bytes that a tool writes are a value of the
-        //   integers that tools write.
+        // - valid, aligned, initialized: the pointer is to the contents of a cell. The variables that tools write are
+        //   integers, for which all bytes are valid.
         // - no race: see the module docs.
         unsafe { self.0.get().read_volatile() }
     }
 
     fn write(&self, value: T) {
-        // SAFETY: valid and aligned, as the inside of a cell; no race: see the module docs.
+        // SAFETY: the pointer is valid and aligned, since it is to the contents of a cell; no race: see the module
+        // docs.
         unsafe { self.0.get().write_volatile(value) }
     }
 }
@@ -224,51 +228,54 @@ macro_rules! symbols {
 symbols! {
     /// The table, in rank order.
     "MPIR_proctable" PROCTABLE: *const ProcessTableRow = std::ptr::null();
-    /// Number of rows; 0 until the table is complete.
+    /// Number of rows of the table; 0 until the table is complete.
     "MPIR_proctable_size" PROCTABLE_SIZE: c_int = 0;
-    /// A [`DebugState`], or 0.
+    /// A [`DebugState`]; 0 before the first stop at the breakpoint.
     "MPIR_debug_state" DEBUG_STATE: c_int = 0;
     /// The reason for the abort.
     "MPIR_debug_abort_string" ABORT_STRING: *const c_char = std::ptr::null();
     /// Set to 1 by a tool while it is attached.
     "MPIR_being_debugged" BEING_DEBUGGED: c_int = 0;
-    /// This process is not a rank.
+    /// Its presence states that this process is not a rank.
     "MPIR_i_am_starter" I_AM_STARTER: c_int = 1;
-    /// This process releases all ranks, whether or not the tool attached to each of them.
+    /// Its presence states that this process releases all ranks even if the tool has attached to only some of them.
     "MPIR_partial_attach_ok" PARTIAL_ATTACH_OK: c_int = 1;
-    /// Ranks are held before their `main`.
+    /// Its presence states that ranks are held before their `main`.
     "MPIR_acquired_pre_main" ACQUIRED_PRE_MAIN: c_int = 1;
-    /// The tool should show `main` instead of the place where they are held.
+    /// Its presence requests the tool to show `main` instead of the place where the ranks are held.
     "MPIR_force_to_main" FORCE_TO_MAIN: c_int = 1;
-    /// A program that the tool wants started on each host.
+    /// Path of a program that the tool requests to be started on each host.
     "MPIR_executable_path" EXECUTABLE_PATH: [u8; 256] = [0; 256];
-    /// Its arguments, each terminated by a NUL, the last one by two.
+    /// Arguments of the program at `MPIR_executable_path`. Each is terminated by a NUL, and a second NUL follows the
+    /// last argument.
     "MPIR_server_arguments" SERVER_ARGUMENTS: [u8; 1024] = [0; 1024];
-    /// FIFO to write a byte to after these two were set in a running job.
+    /// Path of the FIFO to which the tool writes a byte after it has set `MPIR_executable_path` and
+    /// `MPIR_server_arguments` in a running job.
     "MPIR_attach_fifo" ATTACH_FIFO: [u8; 256] = [0; 256];
-    /// Path of the message queue library; empty if it was not installed.
+    /// Path of the message queue library; empty if the library is not installed.
     "MPIR_dll_name" DLL_NAME: [u8; 1024] = [0; 1024];
     /// Not part of the interface: identifies this launcher to tools that distinguish launchers by their symbols
     /// (`launcher/share/rm_rmpi.conf`).
     "rmpi_launcher" LAUNCHER: c_int = 1;
 }
 
-/// Tools set their breakpoint here.
+/// The function in which tools set their breakpoint.
 // SAFETY: no other symbol of this program has this name.
 #[unsafe(export_name = "MPIR_Breakpoint")]
 #[inline(never)]
 extern "C" fn breakpoint() {
-    // SAFETY: no instruction at all; it stands for the tool's accesses to memory, so that neither this function nor a
-    // call of it can be optimised away.
+    // SAFETY: the block has no instructions. To the compiler it stands for the tool's memory accesses, so neither this
+    // function nor a call of this function can be optimised away.
     unsafe { asm!("", options(nostack, preserves_flags)) }
 }
 
 #[used]
 static KEEP_BREAKPOINT: extern "C" fn() = breakpoint;
 
-// The types, for tools that take them from debug information, as the interface requires: a release build has none of
-// its own, and rustc's has other names. DWARF 4, a C unit with one entry for each symbol. Subsection 1 places it
-// after the compiler's own output, which must be first in these sections.
+// Debug information with the types of the symbols. The interface requires it for tools that take the types from debug
+// information. A release build has no debug information otherwise, and rustc's debug information has other type names.
+// It is one DWARF 4 unit of language C with one entry per symbol. Subsection 1 places it behind the compiler's own
+// output, which must be first in these sections.
 global_asm!(
     r#"
     .pushsection .debug_abbrev,"",@progbits
@@ -385,7 +392,7 @@ mod tests {
         assert_eq!(words(&starter), [c"/bin/tool"]);
         SERVER_ARGUMENTS.write(padded(b"-a\0two words\0"));
         assert_eq!(words(&starter), [c"/bin/tool", c"-a", c"two words"]);
-        // Without the terminating NUL there is no argument.
+        // A text without a terminating NUL is not an argument.
         SERVER_ARGUMENTS.write([b'x'; 1024]);
         assert_eq!(words(&starter), [c"/bin/tool"]);
         EXECUTABLE_PATH.write([b'x'; 256]);
@@ -407,10 +414,10 @@ mod tests {
         assert!(table.is_complete());
         assert_eq!(table.process_on(1, there), Some(8));
         assert_eq!(table.process_on(1, here), None);
-        // No other code in this process publishes a table.
+        // No other code in this test process publishes a table.
         Starter(()).publish(&table);
         assert_eq!(PROCTABLE_SIZE.read(), 2);
-        // SAFETY: the table was just published with two rows, which stay for ever.
+        // SAFETY: the table was just published with two rows, which are never freed.
         let rows = unsafe { std::slice::from_raw_parts(PROCTABLE.read(), 2) };
         assert_eq!([rows[0].pid, rows[1].pid], [7, 8]);
         assert_ne!(rows[0].executable_name, rows[1].executable_name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start of a job over several hosts: forks a shepherd here, which reaches the other hosts; collects the facts about
-//! each host, distributes the ranks, sends each daemon its part, waits until all are ready, and then starts all ranks
-//! at once. No rank is started on any host before all hosts are known to be usable.
+//! Starts a job over several hosts: forks a shepherd on this machine, which reaches the other hosts; collects the facts
+//! about each host, distributes the ranks, sends each daemon its part of the job, waits until all daemons are ready,
+//! and then starts all ranks at once. No rank is started on any host before all hosts are known to be usable.
 
 use crate::cli::{JobRequest, UsageError};
 use crate::connection::FrameConnection;
@@ -47,7 +47,7 @@ fn start_failure<E: Into<std::io::Error>>(error: E) -> StartFailure {
     stop(format!("cannot start: {}", cause(&error.into())), 1)
 }
 
-/// Starts a job and runs it to its end; returns its exit code.
+/// Starts a job and runs it to its end; returns the job's exit code.
 pub(crate) fn run(request: JobRequest, phases: PhaseTimes) -> ExitCode {
     match start(request, phases) {
         Ok(front) => ExitCode::from(front.run()),
@@ -62,7 +62,8 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let wants_gdb = hosts_of(&request).gdb.is_some();
     let gdb = wants_gdb.then(Gdb::find).transpose();
     let gdb = gdb.map_err(|message| stop(message, 1))?;
-    // If slots were known before, so are the hosts without ranks: those are not contacted.
+    // If the slots of all hosts were known before this point, the ranks are already distributed. Hosts without ranks
+    // are then not contacted.
     let is_dealt = !hosts_of(&request).rank_hosts.is_empty();
     let targets = TargetHosts::of(&request);
     let programs = prepare::far_programs(&request, |app| targets.may_run_here(&request, app));
@@ -82,8 +83,8 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
         request.with_slots(&slots).map_err(usage)?;
     }
     let stats = with_stats(&request, &mut programs)?;
-    // Before any rank is started, so that no visitor finds ranks without a front; after the forks, whose children
-    // would keep it open.
+    // The query server is opened before any rank is started, so `rmpi-queues` never finds ranks without a server. It is
+    // opened after the fork, since the child would keep its socket open.
     let query_server = QueryServer::open(keys.job);
     let no_visits = query_server.as_ref().err().map(cause);
     let node_of = targets.node_of(&request);
@@ -93,7 +94,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let gdb = gdb.map(|gdb| gdb.reaching(targets.gdb_targets(&shell)));
     let (mut nodes, debugger) = send_all(root, (&request, &targets), (&programs, parts), gdb)?;
     let ready = startup::ready(&mut nodes, &targets.names, &mut wait);
-    // Files of an earlier job are truncated only when this one is certain to start.
+    // Output files of an earlier job are truncated only when this job is certain to start.
     let files = ready
         .and_then(|()| files(&request))
         .inspect_err(|_| end(&mut nodes))?;
@@ -118,7 +119,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     Ok(front)
 }
 
-/// Prepares `--stats`: adds its preloaded library to the programs' environments.
+/// Prepares `--stats`: adds the library that `--stats` preloads to the programs' environments.
 fn with_stats(
     request: &JobRequest,
     programs: &mut [JobProgram],
@@ -135,19 +136,19 @@ fn hosts_of(request: &JobRequest) -> &JobHosts {
     request.hosts.as_ref().expect("a job over hosts names them")
 }
 
-/// The hosts of a job; the index is the node's number.
+/// The hosts that are contacted for a job; the index of a host is its node number.
 pub(crate) struct TargetHosts {
-    /// By node: index in the list of hosts.
+    /// By node: index of its host in the list of all hosts.
     numbers: Vec<u32>,
     hosts: Vec<JobHost>,
-    /// Names as the user typed them.
+    /// By node: name of the host as the user typed it.
     pub(crate) names: Vec<String>,
-    /// The node on this machine.
+    /// The node on this machine; `None` if there is none.
     own: Option<usize>,
 }
 
 impl TargetHosts {
-    /// All hosts that have ranks, or all, where ranks are not distributed yet.
+    /// The hosts that have ranks; all hosts if the ranks are not distributed yet.
     pub(crate) fn of(request: &JobRequest) -> Self {
         let all = hosts_of(request);
         let used: BTreeSet<u32> = all.rank_hosts.iter().copied().collect();
@@ -167,7 +168,7 @@ impl TargetHosts {
         }
     }
 
-    /// The node of each rank, once ranks are distributed.
+    /// The node of each rank. The ranks must have been distributed.
     pub(crate) fn node_of(&self, request: &JobRequest) -> ByNode {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
@@ -194,7 +195,7 @@ impl TargetHosts {
         ranks.any(|rank| rank == (Some(app), own))
     }
 
-    /// The first message to this machine's shepherd.
+    /// The configuration of this machine's shepherd, which is the first message to it.
     pub(crate) fn begin(
         &self,
         request: &JobRequest,
@@ -218,7 +219,7 @@ impl TargetHosts {
         })
     }
 
-    /// How a gdb on this machine reaches the ranks of each host.
+    /// By node: how a gdb on this machine reaches the ranks of that node's host.
     fn gdb_targets(&self, shell: &RemoteShell) -> Vec<Option<RemoteTarget>> {
         let target = |(node, host): (usize, &JobHost)| {
             (Some(node) != self.own).then(|| RemoteTarget {
@@ -230,7 +231,7 @@ impl TargetHosts {
     }
 }
 
-/// The remote shell.
+/// The command line of the remote shell, with the path of this program on the other hosts.
 fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
     let line = request
         .launcher
@@ -248,7 +249,8 @@ fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
     })
 }
 
-/// The job step that starts all shepherds, if the batch system has one.
+/// The job step that starts the shepherds of all other hosts; `None` if the batch system offers none, or if the remote
+/// shell is used instead.
 fn step(
     request: &JobRequest,
     shell: &RemoteShell,
@@ -258,7 +260,7 @@ fn step(
     let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
         return Ok(None);
     };
-    // The batch system's command for single hosts needs no open port.
+    // For a single host, the batch system's command for one host is used instead, because it needs no open port.
     if below.len() == 1 && allocation.command.is_some() {
         return Ok(None);
     }
@@ -268,7 +270,7 @@ fn step(
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
     let random = || job::random_u64().map_err(|message| stop(message, 1));
     let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
-    // The variable is a list, of which ranks use the first item too.
+    // The variable is a list of ranges. Ranks also use the first range of the list.
     let ranges = std::env::var("RMPI_PORT_RANGE").ok();
     let range = ranges.as_ref().and_then(|text| text.split(',').next());
     Ok(Some(JobStep {
@@ -308,7 +310,8 @@ fn remote_program(request: &JobRequest) -> Result<String, StartFailure> {
     })
 }
 
-/// The shepherd of this machine, a child of this process. It ends with this process, and with it all that it started.
+/// The shepherd of this machine, a child of this process. When this process ends, the shepherd and all processes that
+/// it has started end too.
 struct RootShepherd {
     connection: Option<FrameConnection>,
     process: u32,
@@ -330,7 +333,7 @@ impl RootShepherd {
             Forked::Child => {
                 drop(ours);
                 let released = signals.release();
-                // Ctrl-C and similar signals are handled by the front, which sends the orders that follow.
+                // The front handles Ctrl-C and similar signals, and sends the resulting orders.
                 spawn::leave(released.map_or(1, |()| shepherd::serve(theirs)))
             }
         }
@@ -357,22 +360,22 @@ impl Drop for RootShepherd {
     }
 }
 
-/// Makes the parts of a job from what they have in common. Parts are made one after another and not kept, since there
-/// may be many ranks.
+/// Makes the nodes' parts of a job from the data that all parts have in common. Each part is made when it is sent and
+/// is not kept, since a job may have many ranks.
 pub(crate) struct JobParts<'a> {
-    /// A part without ranks.
+    /// The data that all parts have in common: a part without ranks.
     like: NodeJob,
     far: RemoteSetup,
-    /// Which node each rank is on.
+    /// The node of each rank.
     node_of: &'a ByNode,
-    /// By program: one more than its last rank.
+    /// By program: one more than the program's last rank.
     ends: Vec<u32>,
-    /// By node.
+    /// By node: the ranks of other nodes that share the node's CPUs.
     colocated: Vec<ColocatedRanks>,
 }
 
 impl<'a> JobParts<'a> {
-    /// Of a job whose ranks are distributed. Its programs are sent separately.
+    /// Prepares the parts of a job whose ranks are distributed. The job's programs are sent separately.
     pub(crate) fn of(
         request: &JobRequest,
         targets: &TargetHosts,
@@ -402,8 +405,8 @@ impl<'a> JobParts<'a> {
         }
     }
 
-    /// Computes for each part the ranks of others on the same CPUs, and whether any machine has more ranks than CPUs,
-    /// which all ranks must agree on.
+    /// Computes for each part which ranks of other parts share its CPUs. Also computes whether any machine has more
+    /// ranks than CPUs; all ranks must get the same value for this.
     pub(crate) fn share_out(&mut self, facts: &[HostFacts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
         self.colocated = hosts::colocated_ranks(&machines(facts), &ranks);
@@ -427,7 +430,7 @@ impl<'a> JobParts<'a> {
         number(self.ranks(node).count())
     }
 
-    /// The part of a node.
+    /// Makes the part of a node.
     fn part(&self, node: usize) -> NodeJob {
         let app_of = |rank: u32| number(self.ends.partition_point(|end| *end <= rank));
         let ranks = self.ranks(node);
@@ -448,14 +451,14 @@ fn machines(facts: &[HostFacts]) -> Vec<&HostMachine> {
     facts.iter().map(|facts| &facts.machine).collect()
 }
 
-/// Output files of `--output`.
+/// Creates the output files of `--output`; `None` without `--output`.
 fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
     let folder = request.output.as_deref();
     let files = folder.map(|folder| Files::create(folder, request.size()));
     files.transpose().map_err(|message| stop(message, 1))
 }
 
-/// Ends all processes that were started.
+/// Closes all connections, which ends the processes that were started, and waits for them.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
     for target in 0..nodes.links() {
@@ -475,7 +478,7 @@ fn send_all(
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    // Names by which a debugger may reach them.
+    // Names of the hosts, by which a debugger can reach them.
     let hosts: Vec<String> = targets.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(start_failure)?;
@@ -490,11 +493,12 @@ fn send_all(
     Ok((nodes, debugger))
 }
 
-/// Adds all nodes, which are reached over one connection. Programs may be large, with their environments and
-/// arguments, and hosts many: programs are broadcast, then each host gets its part.
+/// Adds all nodes, which are reached over one connection, and sends the job to them. The programs, with their
+/// environments and arguments, may be large, and there may be many hosts. So the programs are broadcast first, and then
+/// each host gets its own part.
 ///
 /// # Errors
-/// As those of [`Order::job_frame`].
+/// The size of a message and the size limit, both in bytes, if a message is too long ([`Order::job_frame`]).
 pub(crate) fn send_parts(
     nodes: &mut Nodes,
     (request, targets): (&JobRequest, &TargetHosts),
@@ -509,7 +513,7 @@ pub(crate) fn send_parts(
     for node in 0..parts.count() {
         nodes.order_bytes(node, &Order::job_frame(&parts.part(node))?);
     }
-    // Only once all are known: retiring the last node would end the job.
+    // Nodes without ranks are retired after all nodes were added: the job ends when no node is left.
     for node in (0..parts.count()).filter(|node| parts.size(*node) == 0) {
         nodes.retire(node);
     }
@@ -538,7 +542,7 @@ fn initial_messages(request: &JobRequest, names: &[String], facts: &[HostFacts])
     message
 }
 
-/// Names the hosts that have RDMA devices and a limit of locked memory too low for them.
+/// A warning that names the hosts that have RDMA devices and whose limit of locked memory is too low for these devices.
 fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
     let lacks = |facts: &HostFacts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
     let few = names.iter().zip(facts).filter(|(_, facts)| lacks(facts));
@@ -555,7 +559,8 @@ fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
     ))
 }
 
-/// Memory that ranks register at start, and some buffers of programs.
+/// Smallest limit of locked memory without a warning: enough for the memory that a rank registers at its start and for
+/// some buffers of its program.
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
 /// Describes a host for `--verbose`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placement of the ranks of a job before anything is started, and its display.
+//! Computes and displays the placement of a job's ranks on CPUs, before any process is started.
 
 use crate::affinity::{AffinityStrength, Binding, Policy, RankAffinity, affinities};
 use crate::cli::JobRequest;
@@ -15,12 +15,12 @@ const SYSTEM: &str = "/sys/devices/system";
 pub(crate) struct PlacementPlan {
     /// The job's CPUs.
     pub(crate) topology: CpuTopology,
-    /// One for each rank.
+    /// The affinity of each rank.
     pub(crate) places: Vec<RankAffinity>,
 }
 
 impl PlacementPlan {
-    /// Computes the plan for CPUs of which a quota may grant less than all.
+    /// Computes the plan for the CPUs `cpus`, of which a quota grants `granted`.
     pub(crate) fn make(request: &JobRequest, cpus: &CpuList, granted: usize) -> Self {
         let topology = match &request.topology {
             Some(other) => other.clone(),
@@ -32,7 +32,7 @@ impl PlacementPlan {
         Self { topology, places }
     }
 
-    /// A warning for the user about the plan.
+    /// A warning for the user about the plan; `None` if there is none.
     pub(crate) fn remarks(&self, request: &JobRequest) -> Option<String> {
         let (ranks, cores) = (
             request.size(),
@@ -55,7 +55,7 @@ impl PlacementPlan {
         })
     }
 
-    /// The map as text: a line for the machine and one for each rank.
+    /// The plan as text: a line for the machine and a line for each rank.
     pub(crate) fn lines(&self, request: &JobRequest) -> Vec<String> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let host = match (&request.topology, host) {
@@ -78,7 +78,8 @@ impl PlacementPlan {
     }
 }
 
-/// Whether the topology does not matter: a single rank, or so many that each gets one CPU anyway.
+/// Whether the topology need not be read: it is not displayed, the policy is the default, and there is a single rank or
+/// more ranks than CPUs, so that the affinities do not depend on it.
 fn is_plain(request: &JobRequest, cpus: &CpuList) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);
@@ -87,7 +88,7 @@ fn is_plain(request: &JobRequest, cpus: &CpuList) -> bool {
     as_usual && unseen && (size == 1 || size > cpus.count())
 }
 
-/// The topology of this machine.
+/// The topology of the CPUs `cpus` of this machine.
 pub(crate) fn described(cpus: &CpuList) -> CpuTopology {
     #[cfg(feature = "hwloc")]
     if let Some(topology) = crate::hwloc::read(cpus) {
@@ -96,7 +97,7 @@ pub(crate) fn described(cpus: &CpuList) -> CpuTopology {
     CpuTopology::read(Path::new(SYSTEM), cpus)
 }
 
-/// Each CPU as a core of its own.
+/// A topology in which each CPU is a core of its own.
 fn flat(cpus: &CpuList) -> CpuTopology {
     let unit = |(core, cpu): (u32, &u32)| HardwareThread {
         cpu: *cpu,

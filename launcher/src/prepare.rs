@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns the user's request into a daemon's job: finds and inspects programs, builds environments, sets CPUs.
+//! Makes a daemon's job from the user's request: finds and inspects programs, builds environments, sets CPUs.
 
 use crate::affinity::{AffinityStrength, RankAffinity};
 use crate::allocation::is_of_a_task;
@@ -13,11 +13,12 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The library that ranks load.
+/// File name of the MPI library that ranks load.
 const LIBRARY: &str = "libmpi_abi.so.1";
-/// Searched when there is no `PATH`, as by `execvp`.
+/// Search path for programs if there is no `PATH`, as in `execvp`.
 pub(crate) const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// Variables that identify a rank: those of an enclosing job are not passed on.
+/// Variables that identify a rank. If `rmpiexec` runs inside another job, its values of these variables are not passed
+/// to the ranks.
 pub(crate) const OWN_VARIABLES: [&str; 6] = [
     wireup::BOOT_VARIABLE,
     "RMPI_RANK",
@@ -27,7 +28,8 @@ pub(crate) const OWN_VARIABLES: [&str; 6] = [
     crate::stats::VARIABLE,
 ];
 
-/// Variables that describe the host or the session where they are set: ranks get the values of their own host.
+/// Variables that describe a host or a session on it. In a job over hosts, ranks get the values of their own host, not
+/// those of `rmpiexec`.
 pub(crate) const OF_A_HOST: [&str; 10] = [
     "HOSTNAME",
     "HOST",
@@ -41,8 +43,8 @@ pub(crate) const OF_A_HOST: [&str; 10] = [
     "INVOCATION_ID",
 ];
 
-/// Lets OpenMP threads sleep between parallel regions, unless the user has set one of [`TEAM_WAITS`]: by default they
-/// spin for longer than a time slice and take the cores from the ranks that their own rank waits for.
+/// Makes OpenMP threads sleep between parallel regions; not set if the user has set one of [`TEAM_WAITS`]. By default
+/// the threads spin for longer than a time slice, and so take CPU time from the ranks for which their own rank waits.
 const CALM_TEAMS: (&str, &str) = ("OMP_WAIT_POLICY", "passive");
 /// Variables of OpenMP and its libraries that control how a team waits.
 const TEAM_WAITS: [&str; 4] = [
@@ -54,7 +56,7 @@ const TEAM_WAITS: [&str; 4] = [
 
 type Environment = BTreeMap<OsString, OsString>;
 
-/// Makes the job of this machine.
+/// Makes the job for the daemon of this machine.
 pub(crate) fn node_job(
     request: &JobRequest,
     cpus: &CpuList,
@@ -95,7 +97,7 @@ pub(crate) fn node_job(
     })
 }
 
-/// Whether there are more ranks than CPUs.
+/// Whether ranks share cores: there are more ranks than CPUs, or some rank only prefers its CPU.
 fn share_cores(cpus: &CpuList, places: &[RankAffinity]) -> bool {
     places.len() > cpus.count()
         || places
@@ -103,7 +105,8 @@ fn share_cores(cpus: &CpuList, places: &[RankAffinity]) -> bool {
             .any(|place| place.strength == AffinityStrength::Preferred)
 }
 
-/// As [`calm_teams`], for an environment in bytes: returns the variable to add.
+/// The variable that makes OpenMP teams sleep while they wait, to be added to an environment; `None` if the environment
+/// has a variable that controls the waiting.
 pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
     let sets = |set: &CString, name: &str| {
         let rest = set.as_bytes().strip_prefix(name.as_bytes());
@@ -115,7 +118,8 @@ pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
     text.and_then(|text| CString::new(text).ok())
 }
 
-/// Lets OpenMP teams sleep while they wait, unless a variable controls that already.
+/// Adds the variable that makes OpenMP teams sleep while they wait, unless the environment or a program's own variables
+/// control the waiting.
 fn calm_teams(environment: &mut Environment, apps: &[App]) {
     let is_set = |name: &str| {
         let by_app = |app: &App| app.variables.iter().any(|(variable, _)| variable == name);
@@ -126,7 +130,8 @@ fn calm_teams(environment: &mut Environment, apps: &[App]) {
     }
 }
 
-/// The current folder. It may have been removed, which does not matter if all programs start in absolute folders.
+/// The current folder. If it has been removed, that is an error only if some program starts in it or in a relative
+/// folder.
 fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     let elsewhere = |app: &App| {
         app.folder
@@ -170,7 +175,7 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> PlacedRank {
     }
 }
 
-/// The part of a job for a host that may be another machine, without its ranks.
+/// A node's part of a job over hosts, still without ranks and programs.
 pub(crate) fn far_job(request: &JobRequest, keys: LaunchKeys, far: RemoteSetup) -> NodeJob {
     NodeJob {
         keys,
@@ -189,8 +194,8 @@ pub(crate) fn far_job(request: &JobRequest, keys: LaunchKeys, far: RemoteSetup) 
     }
 }
 
-/// The programs of a job over hosts. Only those for which `runs_here` holds are searched here; each daemon searches
-/// its own.
+/// The programs of a job over hosts. A program is searched on this machine only if `runs_here` returns `true` for its
+/// index; each daemon searches the programs of its own ranks.
 pub(crate) fn far_programs(
     request: &JobRequest,
     runs_here: impl Fn(usize) -> bool,
@@ -222,7 +227,8 @@ pub(crate) fn far_programs(
     request.apps.iter().enumerate().map(program).collect()
 }
 
-/// The environment with the program's own variables.
+/// The environment of a program's ranks: `environment` with the program's own variables, and with the folder of the MPI
+/// library in the loader's search path.
 fn completed(app: &App, mut environment: Environment, library: Option<&Path>) -> Environment {
     environment.extend(app.variables.iter().cloned());
     if let Some(library) = library {
@@ -292,7 +298,7 @@ pub(crate) fn unusable_folder(folder: &Path) -> Option<NoProgram> {
     })
 }
 
-/// Refuses a program that would not run on this launcher's library; the message has a remedy.
+/// Rejects a program that would not use this launcher's MPI library; the message has a remedy.
 fn refuse_foreign(
     path: &Path,
     library: Option<&Path>,
@@ -342,19 +348,20 @@ fn inherited() -> Environment {
         .collect()
 }
 
-/// `lib` beside the folder of this program, if our library is installed there.
+/// The folder `lib` beside the folder of this program; `None` if the MPI library is not installed there.
 fn library_folder() -> Option<PathBuf> {
     library(LIBRARY)?.parent().map(Path::to_owned)
 }
 
-/// A library that is installed with this program.
+/// Path of a library that is installed with this program; `None` if it is not installed.
 pub(crate) fn library(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.parent()?.join("lib").join(name);
     path.exists().then_some(path)
 }
 
-/// Command for a program installed with this one: its name if `PATH` leads to it, else its path.
+/// Command for a program that is installed with this one: the program's name if `PATH` leads to it, otherwise its path.
+/// `None` if it is not installed.
 pub(crate) fn command(name: &str) -> Option<String> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
@@ -368,14 +375,14 @@ pub(crate) fn command(name: &str) -> Option<String> {
     path.exists().then(|| path.display().to_string())
 }
 
-/// Path of a program installed with this one.
+/// Path of a program that is installed with this one; `None` if it is not installed.
 pub(crate) fn installed_program(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
     path.exists().then_some(path)
 }
 
-/// A file that is installed with this program below `share`.
+/// Path of a file that is installed with this program below `share`; `None` if it is not installed.
 pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.parent()?.join("share").join(name);

@@ -24,7 +24,7 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
     }
     let candidates: Vec<PathBuf> = std::env::split_paths(search)
         .map(|part| inside(&folder.join(part), Path::new(program)))
-        // As in a shell, a folder of that name does not match.
+        // As in a shell, a folder does not match.
         .filter(|path| !path.is_dir())
         .collect();
     let mut first_problem = None;
@@ -52,7 +52,7 @@ fn not_in_path(program: &OsStr, folder: &Path, search: &OsStr) -> NoProgram {
     no(message, 127)
 }
 
-/// `path` relative to `folder`, without `.` components.
+/// `path` if it is absolute, otherwise `folder` joined with `path`; without `.` components.
 pub(crate) fn inside(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path).components().collect()
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rank lists of the command line: `0,2-3` or `all`.
+//! Parses rank lists of the command line: `0,2-3` or `all`.
 
-/// The ranks of a list, each once, in the order of the list; else an error for the user.
+/// The ranks of a list, each once, in the order of the list. The error is a message for the user. `size`: number of
+/// ranks of the job.
 pub(crate) fn parse(text: &str, size: u32) -> Result<Vec<u32>, String> {
     if text == "all" {
         return Ok((0..size).collect());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that wait for room in a stream. Sans-IO.
+//! Buffers bytes that a stream does not accept yet. This module does no I/O.
 
 use std::ops::{Deref, DerefMut};
 
-/// Send buffer: bytes are appended at its end and sent from its start. Sent bytes may still be in front.
+/// Send buffer: bytes are appended at its end and sent from its start. Bytes that were sent may stay at the start for a
+/// while.
 #[derive(Debug, Default)]
 pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
@@ -11,13 +12,14 @@ pub(crate) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// Bytes that were not sent yet.
+    /// The bytes that were not sent yet.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// Records that the stream accepted this many bytes. Frees the space of sent bytes where it exceeds what is left: a
-    /// buffer that is never empty would otherwise keep everything that was ever sent.
+    /// Records that the stream accepted this many bytes. Frees the space of sent bytes if they are at least
+    /// `SENT_BYTES` and at least as many as the unsent bytes. Otherwise a buffer that is never empty would keep
+    /// everything that was ever sent.
     pub(crate) fn consumed(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {
@@ -28,7 +30,7 @@ impl SendBuffer {
         }
     }
 
-    /// Moves all bytes out of a list.
+    /// Appends all bytes of `bytes`, which is empty afterwards.
     pub(crate) fn take(&mut self, bytes: &mut Vec<u8>) {
         match self.bytes.is_empty() {
             true => self.bytes = std::mem::take(bytes),
@@ -36,7 +38,7 @@ impl SendBuffer {
         }
     }
 
-    /// Drops everything, and frees the memory of a burst.
+    /// Discards all bytes, and frees memory beyond `KEPT_BYTES`.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
@@ -58,9 +60,9 @@ impl DerefMut for SendBuffer {
     }
 }
 
-/// Minimum of sent bytes for which the rest is moved.
+/// With fewer sent bytes than this, the unsent bytes are not moved to the start.
 const SENT_BYTES: usize = 64 << 10;
-/// Capacity that is kept when the buffer is empty.
+/// Capacity in bytes that is kept when the buffer is empty.
 const KEPT_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

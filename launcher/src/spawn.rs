@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process creation and reaping: the calls for which no safe wrapper exists.
+//! Creates and reaps processes, with the calls for which no safe wrapper exists.
 //!
 //! # Safety
-//! - `fork` copies only the calling thread. A lock that another thread holds at that moment stays locked in the child
-//!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
+//! - `fork` copies only the calling thread. A lock that another thread holds during the call stays locked in the child
+//!   for ever, so [`fork`] fails if the process has another thread. With one thread the child is an exact copy in which
 //!   any code may run.
-//! - A function in `.init_array` runs before `main`, in a process with one thread, and before the standard library is
-//!   set up: [`record_closed`] calls `fcntl` and stores the result, nothing else.
+//! - A function in `.init_array` runs before `main` and before the standard library is initialized, in a process with
+//!   one thread. [`record_closed`] only calls `fcntl` and stores the results.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` without a new action and `signal` with the default action take
 //!   numbers and pointers to locals only.
 //! - [`count_signal`] is a signal handler, so it must be async-signal-safe: it only writes to a descriptor.
@@ -25,12 +25,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Which of the descriptors 0, 1, 2 were closed when this process started. The standard library opens `/dev/null` in
-/// their place before `main`, which would swallow output.
+/// Which of the descriptors 0, 1, 2 were closed when this process started. The standard library opens `/dev/null` for
+/// closed descriptors before `main`, and output to them would be lost without an error.
 static CLOSED: OnceLock<[bool; 3]> = OnceLock::new();
 
-// SAFETY: an entry of this section is a pointer to a function that the loader calls once, with arguments that a C function
-// may ignore.
+// SAFETY: an entry of this section is a pointer to a function. The loader calls the function once, with arguments that
+// a C function may ignore.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static RECORD_CLOSED: extern "C" fn() = record_closed;
@@ -38,7 +38,7 @@ static RECORD_CLOSED: extern "C" fn() = record_closed;
 extern "C" fn record_closed() {
     CLOSED.get_or_init(|| {
         [0, 1, 2].map(|number| {
-            // SAFETY: reads the flags of a descriptor; one that is not open gives EBADF.
+            // SAFETY: the call reads the flags of a descriptor; for a descriptor that is not open it fails with EBADF.
             unsafe { libc::fcntl(number, libc::F_GETFD) == -1 }
         })
     });
@@ -52,9 +52,9 @@ pub(crate) fn was_closed(number: usize) -> bool {
 /// Which side of [`fork`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forked {
-    /// The calling process, with the pid of the new one.
+    /// This is the calling process; the number is the pid of the new process.
     Parent(u32),
-    /// The new process, which must end with [`leave`].
+    /// This is the new process, which must end with [`leave`].
     Child,
 }
 
@@ -64,8 +64,9 @@ pub(crate) fn fork() -> Result<Forked, Errno> {
         return Err(Errno::EBUSY);
     }
     // SAFETY:
-    // - async-signal safety in the child is required when there are several threads; there is one, as checked above
-    //   (without /proc: no thread of this crate is started before the last fork of its process).
+    // - The child would be restricted to async-signal-safe calls if this process had several threads. It has one
+    //   thread, as checked above. Without /proc the check is ineffective, but this crate starts no thread in a process
+    //   before the last fork of that process.
     let made = unsafe { nix::unistd::fork() }?;
     Ok(match made {
         ForkResult::Parent { child } => Forked::Parent(child.as_raw().cast_unsigned()),
@@ -73,7 +74,8 @@ pub(crate) fn fork() -> Result<Forked, Errno> {
     })
 }
 
-/// `/proc/self/task` has one link per thread besides its own two: one system call, where counting entries takes five.
+/// Whether this process has other threads. The link count of `/proc/self/task` is the number of threads plus 2. Reading
+/// it takes one system call; counting the folder's entries would take five.
 fn has_other_threads() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|folder| folder.nlink() > 3)
 }
@@ -81,18 +83,18 @@ fn has_other_threads() -> bool {
 /// Process attributes that a command gets between fork and `execve`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildSetup {
-    /// The process that starts it; the command is killed when that ends.
+    /// The process that starts the command; the command is killed when this process ends.
     pub(crate) parent: Pid,
-    /// Its limit of open files (soft, hard), if not inherited.
+    /// The command's limit of open files (soft, hard); `None` if the limit is inherited.
     pub(crate) files: Option<(rlim_t, rlim_t)>,
-    /// Standard input is a terminal of which the command becomes the foreground group.
+    /// Whether the command's group becomes the foreground process group of the terminal that is its standard input.
     pub(crate) terminal: bool,
-    /// Signals blocked in it.
+    /// The signals that are blocked in the command.
     pub(crate) signals: SigSet,
 }
 
 impl ChildSetup {
-    /// Child of this process, with these signals blocked.
+    /// Attributes of a child of this process with these signals blocked; other attributes are inherited.
     pub(crate) fn here(signals: SigSet) -> Self {
         Self {
             parent: Pid::this(),
@@ -105,8 +107,8 @@ impl ChildSetup {
     /// Applies the attributes to a command when it is spawned.
     pub(crate) fn apply_to(self, command: &mut Command) {
         // SAFETY:
-        // - code between fork and execve must be async-signal-safe, since this process may have several threads:
-        //   `apply` makes system calls with numbers that it has copies of, and allocates nothing.
+        // - Code between fork and execve must be async-signal-safe, since this process may have several threads.
+        //   `apply` only makes system calls with numbers of which it has copies, and allocates nothing.
         unsafe { command.pre_exec(move || Ok(self.apply()?)) };
     }
 
@@ -116,7 +118,7 @@ impl ChildSetup {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         }
         if self.terminal {
-            // A background process would be stopped by SIGTTOU for this call.
+            // Without this, SIGTTOU would stop a background process that calls `tcsetpgrp`.
             let mut stop = SigSet::empty();
             stop.add(Signal::SIGTTOU);
             stop.thread_block()?;
@@ -126,11 +128,12 @@ impl ChildSetup {
     }
 }
 
-/// Moves this process into a group of its own and has it killed when its parent ends.
+/// Moves this process into a process group of its own, and requests the kernel to kill the process when its parent
+/// ends.
 pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // The parent may have ended before the call.
+    // The parent may have ended before the call of `set_pdeathsig`.
     if getppid() == parent {
         Ok(())
     } else {
@@ -140,7 +143,8 @@ pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
 
 /// Exits without running the `atexit` handlers that were inherited from the parent.
 pub(crate) fn leave(code: u8) -> ! {
-    // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
+    // SAFETY: the call takes a number and does not return; memory safety does not depend on the exit handlers that are
+    // skipped.
     unsafe { libc::_exit(i32::from(code)) }
 }
 
@@ -149,11 +153,11 @@ pub(crate) fn leave(code: u8) -> ! {
 pub(crate) enum ChildExit {
     /// By `exit` with this code.
     Code(i32),
-    /// By a signal; `core` if a core file was written.
+    /// By a signal.
     Signal {
-        /// The signal's number, real-time ones included.
+        /// The signal's number, which may be that of a real-time signal.
         number: i32,
-        /// A core file was written.
+        /// Whether a core file was written.
         core: bool,
     },
 }
@@ -165,16 +169,16 @@ pub(crate) enum Reaped {
     Child(u32, ChildExit),
     /// This child was stopped by this signal.
     Stopped(u32, i32),
-    /// There are children, and none has changed its state.
+    /// There are children, but none of them has changed its state.
     NoneYet,
-    /// There is no child, and since orphans are adopted by a sub-reaper, no descendant at all.
+    /// There is no child. In a sub-reaper this means that there is no descendant, because a sub-reaper adopts orphans.
     NoChild,
 }
 
 /// Reaps one terminated child, or reports one that was stopped, without blocking.
 pub(crate) fn reap() -> Reaped {
     let mut status = 0;
-    // SAFETY: `status` is a local that outlives the call, which gets no other pointer.
+    // SAFETY: the only pointer passed is to `status`, a local variable that outlives the call.
     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
     match pid {
         0 => Reaped::NoneYet,
@@ -197,34 +201,36 @@ pub(crate) fn reap() -> Reaped {
     }
 }
 
-/// Opens a pidfd: readable when process `pid` has terminated.
+/// Opens a pidfd, which becomes readable when process `pid` has terminated.
 pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes two numbers.
     let made = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
     let number = Errno::result(made)?;
     let number = i32::try_from(number).map_err(|_| Errno::EBADF)?;
     // SAFETY:
-    // - open: the kernel has just returned it, checked above.
-    // - not owned otherwise: the kernel has just created it.
+    // - open: the kernel has just returned the descriptor, as checked above.
+    // - not owned by anything else: the kernel has just created the descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Restores a signal's default action. `SIGCHLD` may be inherited as ignored, and then no child could be reaped;
-/// `SIGPIPE` is ignored by this program and must not be by the programs that it starts.
+/// Restores a signal's default action. It is needed for `SIGCHLD`, which may be inherited as ignored, in which case no
+/// child could be reaped; and for `SIGPIPE`, which this program ignores and the programs that it starts must not
+/// ignore.
 pub(crate) fn default_action(signal: Signal) {
-    // SAFETY: the default action is no function, so there is none that must be async-signal-safe.
+    // SAFETY: the default action is not a function, so there is no handler that must be async-signal-safe.
     let previous = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
-    // Only SIGKILL and SIGSTOP are refused, and no caller passes those.
+    // The call fails only for SIGKILL and SIGSTOP, which no caller passes.
     let _ = previous;
 }
 
-/// Whether this process was started with a signal ignored, as background jobs of a script are with SIGINT.
+/// Whether this process ignores a signal, as background jobs of a script ignore SIGINT from their start.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no action is given, so none is changed; `action` is a local with room for the answer.
+    // SAFETY: no new action is passed, so the action does not change; `action` is a local variable with room for the
+    // result.
     let result = unsafe { libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all fields are integers or an optional function, for which zero is a value, so it was initialised before
-    // the call and still is if the call failed.
+    // SAFETY: all fields of `action` are integers or an optional function, for which zero is a valid value. So the
+    // zeroed `action` is initialised even if the call failed.
     let action = unsafe { action.assume_init() };
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
@@ -238,8 +244,9 @@ pub(crate) fn is_traced() -> bool {
     tracer.is_some_and(|pid| pid.trim() != "0")
 }
 
-/// Delivers a signal that this thread has blocked, so that a debugger that traces this process sees it: a tracer sees
-/// no signal that is read from a signalfd. Returns whether the debugger let it pass.
+/// Raises a signal that this thread blocks, and delivers it, so that a debugger that traces this process sees it: a
+/// tracer does not see a signal that is read from a signalfd. Returns whether the debugger passed the signal on to this
+/// process.
 pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let action = SigAction::new(
         SigHandler::Handler(count_signal),
@@ -260,13 +267,13 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let _ = alone.thread_unblock();
     let raised = raise(signal);
     let _ = alone.thread_block();
-    // SAFETY: restores the action of before, which is the default one or to ignore it: this program has no other
-    // handler.
+    // SAFETY: the call restores the previous action. It is the default action or to ignore the signal, since this
+    // program has no other handler.
     let _ = unsafe { sigaction(signal, &before) };
     raised.is_err() || noted.read().is_ok()
 }
 
-/// Counts the signals of [`show_to_tracer`] that passed.
+/// Counts the signals of [`show_to_tracer`] that were delivered to this process.
 static NOTED: OnceLock<EventFd> = OnceLock::new();
 
 extern "C" fn count_signal(_signal: libc::c_int) {
@@ -290,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_process_with_several_threads_does_not_fork() {
-        // The test harness runs this test in a thread of its own.
+        // The test harness runs this test in a separate thread, so the process has several threads.
         assert_eq!(fork(), Err(Errno::EBUSY));
     }
 

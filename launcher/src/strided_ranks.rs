@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks at equal distances, as those of a node usually are: three numbers, however many ranks there are.
+//! A compact form of ranks at equal distances, as the ranks of a node usually are: three numbers for any number of
+//! ranks.
 
 use serde::{Deserialize, Serialize};
 
-/// `first`, `first + step` and so on, `count` of them.
+/// A series of `count` ranks: `first`, `first + step`, `first + 2 * step` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StridedRanks {
     pub(crate) first: u32,
@@ -12,7 +13,7 @@ pub(crate) struct StridedRanks {
 }
 
 impl StridedRanks {
-    /// This number alone.
+    /// A series of only this number.
     pub(crate) fn of(first: u32) -> Self {
         Self {
             first,
@@ -21,7 +22,7 @@ impl StridedRanks {
         }
     }
 
-    /// Encodes ascending numbers greedily in few series.
+    /// Encodes ascending numbers as series. Each series is made as long as possible, in order.
     pub(crate) fn of_all(numbers: &[u32]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for number in numbers {
@@ -45,7 +46,7 @@ impl StridedRanks {
         is_next
     }
 
-    /// The numbers; `None` for one that overflows.
+    /// The numbers of the series; an item is `None` if the number overflows.
     pub(crate) fn numbers(self) -> impl Iterator<Item = Option<u32>> {
         (0..self.count).map(move |number| {
             let distance = self.step.checked_mul(number)?;

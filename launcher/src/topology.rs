@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU topology of a machine: a tree of sockets, NUMA nodes, cores and hardware threads, kept as the list of its
-//! leaves. Read from the system, or from a text such as `numa:2 core:4 pu:2` that describes another machine.
+//! CPU topology of a machine: a tree of sockets, NUMA nodes, cores and hardware threads, stored as the list of its
+//! leaves. The topology is read from the system, or from a text such as `numa:2 core:4 pu:2`, which may describe
+//! another machine.
 
 use crate::cpus::CpuList;
 use std::collections::BTreeMap;
@@ -19,21 +20,21 @@ pub enum TopologyLevel {
     Socket,
 }
 
-/// A CPU in the kernel's sense, which is a hardware thread, and its ancestors.
+/// A hardware thread, which the kernel calls a CPU, with its ancestors in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HardwareThread {
-    /// CPU number of the operating system.
+    /// CPU number as the operating system assigns it.
     pub cpu: u32,
-    /// Its core, numbered through the machine.
+    /// Number of its core; unique in the machine.
     pub core: u32,
-    /// Its NUMA node.
+    /// Number of its NUMA node.
     pub numa: u32,
-    /// Its socket.
+    /// Number of its socket.
     pub socket: u32,
 }
 
 impl HardwareThread {
-    /// The number of its ancestor at `level`.
+    /// The number of this CPU's ancestor at `level`.
     #[must_use]
     pub fn part_of(&self, level: TopologyLevel) -> u32 {
         match level {
@@ -44,12 +45,12 @@ impl HardwareThread {
     }
 }
 
-/// The CPUs that a job may use, neighbours next to each other.
+/// The CPUs that a job may use, sorted by socket, NUMA node and core.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuTopology(Vec<HardwareThread>);
 
 impl CpuTopology {
-    /// CPUs in any order.
+    /// The topology of these CPUs, which may be in any order.
     #[must_use]
     pub fn new(mut units: Vec<HardwareThread>) -> Self {
         units.sort_unstable_by_key(|unit| (unit.socket, unit.numa, unit.core, unit.cpu));
@@ -88,8 +89,8 @@ impl CpuTopology {
         Self::new(units).with_counted_cores()
     }
 
-    /// Parses a description: `socket:S`, `numa:N`, `core:C`, `pu:P`, each the number inside one of the level before,
-    /// and `mask:LIST` for the CPUs that may be used.
+    /// Parses a description of words `socket:S`, `numa:N`, `core:C` and `pu:P`, and optionally `mask:LIST`. Each number
+    /// is the number of parts inside one part of the level before; `mask` lists the CPUs that may be used.
     ///
     /// # Errors
     /// A message for the user.
@@ -139,7 +140,7 @@ impl CpuTopology {
         Ok(part)
     }
 
-    /// The CPUs, neighbours next to each other.
+    /// The CPUs, sorted by socket, NUMA node and core.
     #[must_use]
     pub fn units(&self) -> &[HardwareThread] {
         &self.0
@@ -153,7 +154,7 @@ impl CpuTopology {
             .collect()
     }
 
-    /// Only those CPUs that are allowed.
+    /// The topology restricted to the CPUs of `allowed`.
     #[must_use]
     pub fn within(&self, allowed: &CpuList) -> Self {
         let numbers = allowed.numbers();
@@ -161,7 +162,7 @@ impl CpuTopology {
         Self(self.0.iter().filter(among).copied().collect())
     }
 
-    /// Renumbers cores from 0 on, in order.
+    /// Renumbers the cores from 0 on, in their order.
     pub(crate) fn with_counted_cores(mut self) -> Self {
         let same = |one: &HardwareThread, other: &HardwareThread| {
             one.core == other.core && one.socket == other.socket
@@ -195,7 +196,8 @@ const LEVELS: [&str; 4] = ["socket", "numa", "core", "pu"];
 /// Most CPUs of a machine in text form.
 const MOST: u32 = 8192;
 
-/// What is wrong with the order of the levels, if anything: NUMA nodes and sockets may be in either order.
+/// Describes what is wrong with the order of the levels; `None` if the order is valid. NUMA nodes and sockets may be in
+/// either order.
 fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     let place = |name: &str| levels.iter().position(|(level, _)| *level == name);
     let twice = levels
@@ -218,7 +220,7 @@ fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     None
 }
 
-/// The `cpu`th of `cpus` CPUs.
+/// CPU number `cpu`, from 0, of a machine with `cpus` CPUs and these levels.
 fn unit(cpu: u32, cpus: u32, levels: &[(&str, u32)]) -> HardwareThread {
     let mut inside = cpus;
     let mut unit = HardwareThread {
@@ -262,7 +264,7 @@ fn numa_nodes(system: &Path) -> BTreeMap<u32, u32> {
     nodes
 }
 
-/// The list in the first of these files that has one.
+/// The CPU list from the first of these files that has a valid list; empty if none has.
 fn siblings(folder: &Path, names: [&str; 2]) -> Vec<u32> {
     let read = |name| list(fs::read_to_string(folder.join(name)).ok()?.trim());
     names.into_iter().find_map(read).unwrap_or_default()
@@ -355,7 +357,8 @@ mod tests {
         }
     }
 
-    /// Eight CPUs as Linux numbers them on two sockets with two cores of two threads: siblings are four apart.
+    /// Eight CPUs as Linux numbers them: two sockets with two cores each and two threads per core. The numbers of the
+    /// two threads of a core differ by four.
     fn machine() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: String, text: String| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an MPIR debugger finds of a job over hosts: the processes of all hosts, and its own programs on each. All
-//! hosts are this machine, as in `over_hosts`.
+//! Tests of what an MPIR debugger finds of a job over hosts: the processes of all hosts, and its own programs on each
+//! host. All hosts are this machine, as in `over_hosts`.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -11,7 +11,7 @@ use common::{Job, parent_of, until};
 use std::fs;
 use std::path::Path;
 
-/// Ranks that wait for a file, after they have created one of their own.
+/// A job whose ranks each create a file and then wait until another file exists.
 fn waiting(lab: &Lab, folder: &Path) -> Job {
     let here = folder.display();
     let text = format!("touch {here}/$RMPI_RANK; until [ -e {here}/end ]; do sleep 0.02; done");

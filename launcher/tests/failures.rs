@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first rank that failed is named, its code is the job's, and the other ranks are ended.
+//! Tests of failures: the message names the first rank that failed, its exit code is the job's exit code, and the other
+//! ranks are ended.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -84,7 +85,7 @@ fn programs_that_are_no_mpi_programs_may_end_whenever_they_like() {
 
 #[test]
 fn the_crash_is_named_and_not_what_follows_from_it() {
-    // Rank 2 crashes; rank 0 notices and gives up at once, as a program on sockets would.
+    // Rank 2 crashes. Rank 0 notices the end of file and exits at once, as a program with sockets would.
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -97,7 +98,7 @@ fn the_crash_is_named_and_not_what_follows_from_it() {
 
 #[test]
 fn the_time_limit_ends_the_job_with_124() {
-    // Long enough to start them.
+    // The time limit is long enough for the start of the ranks.
     let outcome = rmpiexec(["-n", "3", "--timeout", "2.5", "sleep", "100"])
         .run()
         .expect(124);
@@ -121,7 +122,7 @@ fn an_interrupt_reaches_the_ranks_and_gives_130() {
     interrupted("sleep 100", Signal::SIGINT, 130, "SIGINT received");
 }
 
-/// Two equal signals within 200 ms count as one.
+/// Pause after which an equal signal counts as another request: two equal signals within 200 ms count as one.
 const ANOTHER_WISH: Duration = Duration::from_millis(250);
 
 #[test]
@@ -152,8 +153,8 @@ fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
 
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one_wish() {
-    // As `timeout` does, which signals the process and then its group. If this busy machine delays the second signal
-    // too long, the test proves nothing.
+    // Two signals are sent as by the `timeout` command, which signals the process and then its group. A round in which
+    // the busy machine delays the second signal too long proves nothing and is repeated.
     let text = "trap 'sleep 0.6; echo cleaned; exit 0' TERM; while :; do sleep 0.05; done";
     for _ in 0..20 {
         let running = script(2, text).start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb` starts a gdb that gets the terminal, holds the ranks until gdb has attached, and leaves no process behind.
-//! Here gdb is a script; the tests of `mpir.rs` use the real one.
+//! Tests of `--gdb`: it starts a gdb that gets the terminal, holds the ranks until gdb has attached, and leaves no
+//! process behind. In these tests gdb is a script; the tests of `mpir.rs` use the real gdb.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-/// The first thing gdb does that the launcher notices.
+/// Shell code that does what gdb does when it has attached: it runs the command that writes to the FIFO.
 const ATTACHED: &str =
     "for word; do case $word in 'shell echo > '*) eval \"${word#shell }\";; esac; done";
 
@@ -108,7 +108,7 @@ fn it_ends_with_the_launcher() {
 #[test]
 fn the_terminal_is_its_own_until_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    // Ctrl-C goes to gdb while that runs, and to the launcher after that.
+    // Ctrl-C is delivered to gdb while gdb runs, and then to the launcher.
     let gdb = format!(
         "trap 'echo gdb is interrupted; exit 0' INT; {ATTACHED}; echo gdb is here; read line"
     );
@@ -145,7 +145,7 @@ fn without_a_gdb_nothing_is_started() {
     assert_eq!(outcome.out, "");
 }
 
-/// Tested in `gdb_over_hosts`.
+/// With an installation this is tested in `gdb_over_hosts`.
 #[test]
 fn ranks_of_other_hosts_need_what_an_installation_has() {
     let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installed gdb commands for ranks, queues and values of MPI types: `cargo xtask test debuggers` installs them
-//! and runs this.
+//! Tests of the installed gdb commands for ranks, queues and values of MPI types. `cargo xtask test debuggers` installs
+//! them and runs these tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Stops while all kinds of requests are pending.
+/// A program that calls `look` while requests of all kinds are pending.
 const PENDING: &str = r#"
 #include <mpi.h>
 static char buf[6][100000];
@@ -60,7 +60,7 @@ int main(void)
 }
 "#;
 
-/// Every rank waits for the one before it.
+/// A program in which every rank waits for the rank before it.
 const RING: &str = r#"
 #include <mpi.h>
 int main(void)
@@ -92,7 +92,8 @@ fn folder(text: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Output of gdb with the commands loaded and these lines as input; `words` follow its own arguments.
+/// Output of gdb with the installed commands loaded and these lines as input. `words` are appended to gdb's other
+/// arguments.
 fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-ex", "set pagination off"]);
@@ -196,7 +197,7 @@ fn before_initialization_and_after_the_end_nothing_is_made_up() {
     );
 }
 
-/// Ranks of a ring that have posted their receives.
+/// A running job of three ranks of [`RING`] that have posted their receives, and the pids of the ranks in rank order.
 fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["-n", "3", "./program"]).current_dir(folder);
@@ -204,7 +205,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut running = Job::of(command).start();
     running.wait_for_words("no rank has made progress");
     let mut ranks = running.wait_for(3, "./program");
-    // They were started in rank order.
+    // The ranks were started in rank order, so their pids ascend.
     ranks.sort_unstable();
     (running, ranks)
 }
@@ -214,7 +215,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
 fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let folder = folder(RING);
     let (running, ranks) = ring(folder.path());
-    // Attached in another order.
+    // gdb attaches to the ranks in a different order.
     let [zero, one, two] = [0, 1, 2].map(|rank: usize| format!("attach {}", ranks[rank]));
     let lines = [
         &two,
@@ -327,7 +328,7 @@ fn the_gdb_that_rmpiexec_starts_knows_the_commands() {
     expect(&outcome.out, &["MPI_COMM_WORLD (rank 1 of 2)"]);
 }
 
-/// Some of the ranks, not in their order.
+/// A program with groups of some of the ranks, not in rank order.
 const GROUPS: &str = r#"
 #include <mpi.h>
 static void look(void) {}
@@ -388,7 +389,8 @@ fn run_where_continue_is_meant_is_answered_in_words() {
         &["--gdb", "1", "-n", "5", "./program"],
     );
     let count_of = |command: &str| {
-        // Without the end of its line: gdb writes that separately, and output of another process may come in between.
+        // The text does not include the end of its line, which gdb writes separately; output of another process may
+        // come in between.
         let words = format!(
             "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
@@ -403,10 +405,10 @@ fn run_where_continue_is_meant_is_answered_in_words() {
         &output,
         &[
             ", look () at program.c:3\n",
-            // Without the end of its line: gdb writes that separately, and rmpiexec's message about the kill may come
-            // in between.
+            // The text does not include the end of its line, which gdb writes separately; rmpiexec's message about the
+            // kill may come in between.
             "rank 1 is gone, and a rank cannot be started again in its job; to begin anew, type: quit, and start rmpiexec --gdb again",
-            // Processes that are not ranks are left alone.
+            // Processes that are not ranks can be started as usual.
             "[Inferior 2 (process ",
         ],
     );

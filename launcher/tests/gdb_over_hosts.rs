@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb` for ranks of other hosts, with the real gdb and gdbserver, and rmpi as users install it: `cargo xtask test
-//! debuggers` installs it and runs this. All hosts are this machine, as in `over_hosts`.
+//! Tests of `--gdb` for ranks of other hosts, with the real gdb and gdbserver, and with rmpi as users install it.
+//! `cargo xtask test debuggers` installs it and runs these tests. All hosts are this machine, as in `over_hosts`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -22,7 +22,8 @@ fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
     terminal::start(Job::of(command), (24, 80))
 }
 
-/// Waits until this text is shown, in any order: gdb and rmpiexec share the terminal.
+/// Waits until this text is shown, or returns at once if it was shown before: gdb and rmpiexec share the terminal, so
+/// the order of their texts is not determined.
 fn shows(user: &mut terminal::Terminal, words: &str) {
     if !user.seen.contains(words) {
         user.wait_for(words);
@@ -47,7 +48,7 @@ fn gdb_has_ranks_of_two_hosts_and_stops_and_kills_them_there() {
     user.wait_for("(gdb) ");
     user.types("info connections\n");
     user.wait_for("rsh b 'exec gdbserver");
-    // gdb asks whether to quit if rank 0 has not been ended with the job by then.
+    // If rank 0 has not been ended with the job yet, gdb requests a confirmation of `quit`.
     user.types("kill inferiors 2\nquit\ny\n");
     shows(&mut user, "rank 1 on host b (pid ");
     shows(&mut user, "was killed by signal 9");
@@ -68,7 +69,7 @@ fn a_host_without_gdbserver_is_named_and_its_ranks_go_on() {
     let words = ["--gdb", "0-1", "sh", "-c", &program];
     let (mut user, mut running) = at_terminal(&lab, &words);
     user.wait_for("rank 1 goes on without gdb: host b: there is no gdbserver");
-    // The output of rank 1 may be in the middle of gdb's.
+    // The output of rank 1 may appear in the middle of gdb's output.
     shows(&mut user, "rank 0 is inferior 1, rank 1 is inferior 2");
     user.wait_for("(gdb) ");
     user.types("continue\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an MPIR debugger finds in `rmpiexec`; the ranks are held until it has attached.
+//! Tests of what an MPIR debugger finds in `rmpiexec`, and that the ranks are held until the debugger has attached.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The state letter of a process in `/proc`; `t` and `T` are stopped.
+/// The state letter of a process in `/proc`; `t` and `T` mean stopped.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let behind = stat.rsplit_once(") ").unwrap().1;
@@ -24,7 +24,7 @@ fn pids(tool: &Tool) -> Vec<u32> {
     tool.table().iter().map(|row| row.pid).collect()
 }
 
-/// Ranks that create a file as soon as they run.
+/// A job whose ranks create a file as soon as they run.
 fn marking(ranks: u32, folder: &Path) -> Job {
     script(ranks, &format!("touch {}/$RMPI_RANK", folder.display()))
 }
@@ -33,7 +33,7 @@ fn marks(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
-/// Ranks that run until a file exists.
+/// A job whose ranks run until the file `end` exists.
 fn waiting(ranks: u32, folder: &Path) -> Job {
     let end = folder.join("end");
     script(
@@ -175,7 +175,7 @@ fn a_debugger_that_looks_at_a_failure_for_long_does_not_take_the_others_time_to_
     assert!(!outcome.err.contains("SIGKILL"), "{}", outcome.err);
 }
 
-/// A file that looks like a program and that the kernel cannot start.
+/// Creates a file that looks like a program, but that the kernel cannot start; returns its path.
 fn unstartable(folder: &Path) -> String {
     let path = folder.join("unstartable");
     fs::write(&path, "#!/no/such/interpreter\n").unwrap();
@@ -189,7 +189,7 @@ fn a_rank_that_cannot_be_started_ends_the_job_and_holds_up_nobody() {
     let bad = unstartable(folder.path());
     let job = rmpiexec(["-n", "3", "sleep", "1000", ":", "-n", "1", &bad]);
     let (tool, running) = launch(job);
-    // It is not determined which comes first: that the other ranks are held, or that this one has failed.
+    // The order of two events is not determined: the other ranks are held, and this rank has failed.
     assert!(matches!(tool.int("MPIR_debug_state"), 1 | 2));
     tool.leave();
     running.finish().expect(127).says("cannot execute");
@@ -222,10 +222,10 @@ fn where_nobody_may_trace_the_ranks_stand_still_before_their_programs() {
     assert_eq!((marks(folder.path()), outcome.err.lines().count()), (2, 1));
 }
 
-/// After its exec, the kernel answers `PTRACE_TRACEME` of the job's processes with EPERM.
+/// Makes `PTRACE_TRACEME` fail with EPERM in all processes of the job, after the exec of its command.
 fn refuse_traceme(job: &mut Job) {
     use std::os::unix::process::CommandExt;
-    // SAFETY: between fork and execve there are two system calls.
+    // SAFETY: the closure runs between fork and execve, and makes only two system calls.
     unsafe { job.command.pre_exec(filter_traceme) };
 }
 
@@ -240,7 +240,8 @@ fn filter_traceme() -> std::io::Result<()> {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let answer = libc::BPF_RET | libc::BPF_K;
-    // In the filter's data, the number of the system call is at offset 0, the low half of its first argument at 16.
+    // In the data of the filter, the number of the system call is at offset 0, and the low half of its first argument
+    // at offset 16.
     let mut filter = [
         op(load, 0, 0, 0),
         op(equal, 0, 3, u32::try_from(libc::SYS_ptrace).unwrap_or(0)),
@@ -253,7 +254,7 @@ fn filter_traceme() -> std::io::Result<()> {
         len: 6,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the program and its filter are locals that outlive the call, which copies them.
+    // SAFETY: the program and its filter are local variables that outlive the call; the kernel copies them.
     let result = unsafe {
         libc::prctl(
             libc::PR_SET_SECCOMP,
@@ -308,7 +309,8 @@ fn the_time_of_a_job_begins_when_its_ranks_are_let_go() {
     running.finish().expect(124);
 }
 
-/// MPIR-015, MPIR-016: the tool's program writes its pid and one variable, and stays.
+/// MPIR-015, MPIR-016: arguments of the tool's program, a shell, which writes its pid and one variable to a file and
+/// does not exit.
 fn arguments(folder: &Path) -> Vec<u8> {
     let file = folder.join("tool");
     let text = format!(
@@ -371,7 +373,7 @@ fn a_program_of_a_debugger_that_is_none_is_told_and_ends_nothing() {
     running.finish().expect(0).says(words);
 }
 
-/// MQS-001 in the starter: the symbol is the text itself.
+/// MQS-001 in the starter: the symbol is the address of the text, not of a pointer to it.
 #[test]
 fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +402,7 @@ fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
     }
 }
 
-/// A debugger that discards Ctrl-C, as gdb does, stops for it, and the job continues.
+/// A debugger that discards Ctrl-C, as gdb does, stops the launcher at the signal, and the job continues.
 #[test]
 fn a_debugger_sees_a_signal_first_and_may_keep_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts on the command line and in files: the displayed placement, error messages, and a job whose hosts are all
-//! this machine. The rules themselves have unit tests.
+//! Tests of hosts on the command line and in files: the displayed placement, error messages, and a job whose hosts are
+//! all this machine. The rules themselves have unit tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;

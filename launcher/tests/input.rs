@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input reaches rank 0, complete and at its pace, and no other rank.
+//! Tests that standard input reaches rank 0 completely, at the pace at which rank 0 reads, and reaches no other rank.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -112,7 +112,7 @@ fn a_conversation_flows_both_ways() {
     let mut input = running.child.stdin.take().unwrap();
     let mut output = running.child.stdout.take().unwrap();
     input.write_all(b"one\n").unwrap();
-    // The prompt has no newline and must be forwarded nevertheless: there is only one rank.
+    // The prompt has no newline, but must be forwarded, since there is only one rank.
     let mut prompt = [0; 9];
     std::io::Read::read_exact(&mut output, &mut prompt).unwrap();
     assert_eq!(&prompt, b"got one? ");
@@ -124,7 +124,7 @@ fn a_conversation_flows_both_ways() {
 
 #[test]
 fn in_the_background_the_terminal_is_left_alone() {
-    // `script` provides a terminal; the job runs in the background of an interactive shell there.
+    // `script` provides a terminal with an interactive shell, which runs the job in the background.
     let inner = format!(
         "set -m; {} -n 2 sleep 0.3 & wait $!; echo code $?",
         env!("CARGO_BIN_EXE_rmpiexec")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! LaunchMON's engine, simulated by `common::engine`, starts `rmpiexec` and attaches to a running one. The real
-//! engine is not tested here.
+//! Tests with LaunchMON's engine, simulated by `common::engine`: it starts `rmpiexec`, or attaches to a running
+//! `rmpiexec`. The real engine is not tested here.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
-/// Ranks that run until a file exists, after they have created one of their own.
+/// A job whose ranks each create a file and then run until the file `end` exists.
 fn waiting(ranks: u32, folder: &Path) -> Job {
     let here = folder.display();
     let text =
@@ -29,7 +29,7 @@ fn let_end(folder: &Path) {
     fs::write(folder.join("end"), "").unwrap();
 }
 
-/// The pids of the ranks, which the kernel confirms, in rank order.
+/// The pids of the ranks, in rank order, after checks of the other columns of the table.
 fn pids(table: &Table) -> Vec<i32> {
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     assert_eq!(table.keys().collect::<Vec<_>>(), [&host]);
@@ -105,11 +105,11 @@ fn it_comes_to_a_job_that_runs_again_and_again() {
     );
 }
 
-/// Two running ranks.
+/// A job with two running ranks, whose process table is complete.
 fn both_run(folder: &Path) -> Running {
     let running = waiting(2, folder).start();
     until("both ranks run", || (marks(folder) == 2).then_some(()));
-    // The launcher fills the table a little after the ranks have started.
+    // The launcher fills the table shortly after the ranks have started.
     until("the table is there", || {
         let tool = common::tool::attach(&running);
         let ranks = tool.int("MPIR_proctable_size");
@@ -131,7 +131,7 @@ fn it_hears_that_a_job_fails() {
     running.finish().expect(7).says("exited with code 7");
 }
 
-/// The signal that it sends to end a job from which it has detached, by `RM_signal_for_kill`.
+/// The engine ends a job from which it has detached by the signal of `RM_signal_for_kill`.
 #[test]
 fn it_ends_a_job() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,8 +144,8 @@ fn it_ends_a_job() {
     running.finish().expect(130).says("SIGINT received");
 }
 
-/// The launcher is stopped in `MPIR_Breakpoint` until the tool's programs are running, so it must start them before
-/// that.
+/// The engine keeps the launcher stopped in `MPIR_Breakpoint` until the tool's programs are running, so the launcher
+/// must start them before it stops there.
 #[test]
 fn programs_that_the_launcher_starts_come_before_the_ranks_go() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn touching(file: &Path) -> Programs {
     Programs::OfLauncher("/bin/touch".to_owned(), file.display().to_string())
 }
 
-/// In a running job they are started through the FIFO, and the table is read in `MPIR_Breakpoint`.
+/// In a running job the engine requests the programs through the FIFO, and reads the table in `MPIR_Breakpoint`.
 #[test]
 fn programs_that_the_launcher_starts_come_to_a_job_that_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn programs_that_the_launcher_starts_come_to_a_job_that_runs() {
     running.finish().expect(0);
 }
 
-/// It identifies a launcher by its file name and a symbol, from a file of keys and values.
+/// LaunchMON identifies a launcher by its file name and a symbol, which it reads from a file of keys and values.
 #[test]
 fn its_configuration_knows_this_launcher() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("share/rm_rmpi.conf");
@@ -217,7 +217,7 @@ fn its_configuration_knows_this_launcher() {
         assert!(!symbol.starts_with("MPIR_"), "other launchers have it too");
     }
     assert!(values("RM_launcher").contains(&"rmpiexec"));
-    // Command line by which it starts its own programs, one per host, with its placeholders filled in.
+    // The command line by which LaunchMON starts its own programs, one per host, with the placeholders replaced.
     let mut words = values("RM_launch_str")[0].replace("%n", "1");
     for (letter, word) in [("%d", "echo"), ("%o", "came"), ("%s", "1"), ("%c", "2")] {
         words = words.replace(letter, word);

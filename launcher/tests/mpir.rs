@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What gdb finds in the installed `rmpiexec` and in the ranks' library: `cargo xtask test debuggers` installs them
-//! and runs this.
+//! Tests of what gdb finds in the installed `rmpiexec` and in the ranks' library. `cargo xtask test debuggers` installs
+//! both and runs these tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,7 @@ fn output_of(program: &str, words: &[&OsStr]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The MPIR symbols that are defined in a file, by `nm` with these options.
+/// The MPIR symbols that are defined in a file, as `nm` with these options prints them.
 fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
     let mut words: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
     words.extend([OsStr::new("--defined-only"), file.as_os_str()]);
@@ -41,7 +41,7 @@ fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Output of gdb with these lines as input; `words` follow its own arguments.
+/// Output of gdb with these lines as its script. `words` are appended to gdb's other arguments.
 fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     let script = folder.join("script.gdb");
     fs::write(&script, format!("{BEGIN}{lines}")).unwrap();
@@ -53,7 +53,8 @@ fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     format!("{}\n{}", outcome.out, outcome.err)
 }
 
-/// The same with `rmpiexec` and its arguments as the program.
+/// Output of gdb with these lines as its script, after the commands [`LAUNCH`], where the program is `rmpiexec` with
+/// arguments `words`.
 fn gdb_starts(lines: &str, words: &[&str], folder: &Path) -> String {
     let launcher = installed("bin/rmpiexec");
     let mut all = vec![OsStr::new("--args"), launcher.as_os_str()];
@@ -67,12 +68,12 @@ fn expect(text: &str, parts: &[&str]) {
     }
 }
 
-/// The number after `$1 = ` and the like, and what gdb printed with it.
+/// How often gdb has printed `words`.
 fn printed(text: &str, words: &str) -> usize {
     text.matches(words).count()
 }
 
-/// Signals that hold and release ranks do not stop gdb.
+/// Commands after which signals that hold and release ranks do not stop gdb.
 const BEGIN: &str = "set pagination off\nset confirm off\n\
     handle SIGCONT nostop noprint pass\nhandle SIGSTOP nostop noprint nopass\n";
 
@@ -96,8 +97,8 @@ const STARTER: [&str; 14] = [
     "MPIR_server_arguments",
 ];
 
-/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, which is absent, since a tool that finds it shows no
-/// queues.
+/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, whose symbol must be absent, since a tool that finds it
+/// shows no queues.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped() {
@@ -112,8 +113,8 @@ fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped
     assert_eq!(names(&["-D"], &stripped), wanted);
 }
 
-/// MPIR-006 and MPIR-007 in a rank, and the queue library. Symbols of a starter are absent: debuggers would take each
-/// rank for one.
+/// MPIR-006 and MPIR-007 in a rank, and the queue library. The symbols of a starter must be absent, since a debugger
+/// would otherwise treat each rank as a starter.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
@@ -165,8 +166,8 @@ fn mpir_008_gdb_stops_at_the_breakpoint_and_no_rank_has_run() {
     );
 }
 
-/// Message of gdb 13 if a process with several threads ends just as gdb continues it: once in ten times on a busy
-/// machine.
+/// Message of gdb 13 if a process with several threads ends just as gdb continues it. On a busy machine this happens
+/// about once in ten runs.
 const LOST_THE_END: &str = "Couldn't get registers: No such process.";
 
 /// gdb attaches only to the second of four ranks; the others run freely. MPIR-009..012.
@@ -204,8 +205,8 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
     );
 }
 
-/// All ranks but the second print that they are in MPI. The second waits in line 7 for the first of these: when it
-/// stops in line 8, gdb stops the launcher too, which must have released all others by then.
+/// All ranks except rank 1 write to a file that they are in MPI. Rank 1 waits in line 7 until the file has an entry:
+/// when it stops in line 8, gdb also stops the launcher, which must have released all other ranks by then.
 const PROGRAM: &str = "#include <mpi.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n    int rank;\n\
     \x20   MPI_Init(&argc, &argv);\n    MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
     for (int one = rank == 1 ? EOF : 0; one == EOF;) { FILE *file = fopen(\"others\", \"r\"); one = fgetc(file); fclose(file); }\n\
@@ -324,7 +325,7 @@ fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
     );
 }
 
-/// A gdb that reads the user's keys.
+/// A command that runs gdb, started at a simulated terminal.
 fn at_terminal(mut command: Command, folder: &Path) -> (terminal::Terminal, common::Running) {
     command.current_dir(folder).env("HOME", folder);
     command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
@@ -381,7 +382,8 @@ fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
         user.types("show pagination\n");
         user.wait_for(&format!("State of pagination is {paging}."));
         user.types("kill inferiors 1\n");
-        // gdb writes its question character by character: rmpiexec's message about rank 0 could come in between.
+        // gdb writes its question character by character. The test waits for rmpiexec's message about rank 0 first,
+        // which could otherwise come in the middle of the question.
         user.wait_for("rank 0 on host");
         user.wait_for("when memory ran out)");
         user.types("quit\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job of several node daemons, all on this machine: the user sees one job.
+//! Tests of jobs with several node daemons on this machine, which the user sees as one job.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -41,7 +41,7 @@ fn ranks_know_their_place_in_the_job_and_on_their_node() {
 
 #[test]
 fn output_of_all_nodes_arrives_whole() {
-    // More than all buffers on the path hold together.
+    // The output is larger than all buffers on the path together.
     let text = "i=0; while [ $i -lt 40 ]; do head -c 262143 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done";
     let outcome = on_nodes(3, script(3, text)).run().expect(0);
     assert_eq!(outcome.out.len(), 3 * 40 * 262_144);
@@ -104,7 +104,7 @@ fn all_daemons_may_die() {
     running.wait_for(4, "sleep 100");
     let both = daemons(&running, 2);
     send(both[0], Signal::SIGKILL);
-    // The front may have ended it by now.
+    // The front may have ended this daemon by now.
     let _ = kill(Pid::from_raw(both[1].cast_signed()), Signal::SIGKILL);
     running.finish().expect(137).says("was killed by signal 9");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines are never torn and never lost; an output that cannot be written any more ends the job cleanly.
+//! Tests of the ranks' output: lines are never torn and never lost, and an output that cannot be written any more ends
+//! the job cleanly.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -138,7 +139,7 @@ fn a_reader_that_pauses_loses_nothing() {
 
 #[test]
 fn a_reader_that_never_reads_does_not_hide_a_failure() {
-    // Rank 0 writes more than all buffers hold, without a reader, and rank 1 fails.
+    // Rank 0 writes more than all buffers hold, and its output is not read. Meanwhile rank 1 fails.
     let text = "if [ $RMPI_RANK = 1 ]; then sleep 0.5; exit 9; fi; yes";
     let mut running = script(2, text).start();
     let mut unread = running.child.stdout.take().unwrap();
@@ -327,13 +328,14 @@ fn a_folder_for_files_that_cannot_be_made_stops_the_job_before_its_start() {
     assert!(!mark.exists());
 }
 
-/// More than all buffers on the path hold together: pipes, the window between daemon and front, the reader's pipe.
+/// Each rank writes more than all buffers on the path hold together: its pipe, the window between daemon and front, and
+/// the reader's pipe.
 #[test]
 fn output_beyond_every_buffer_of_every_rank_arrives() {
     much_output(24 << 20);
 }
 
-/// The same with a gibibyte from each rank; run in the long form of stage `deaths`.
+/// Each rank writes one gibibyte. The long form of stage `deaths` runs this test.
 #[test]
 #[ignore = "takes a minute"]
 fn a_gibibyte_of_output_from_every_rank_arrives() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs over several hosts, all of them this machine: the remote shell is a script that runs the command in a nearly
-//! empty environment, as `sshd` does. Real hosts (networks, power loss, other pids) are tested in stage `hosts`.
+//! Tests of jobs over several hosts, all of which are this machine. The remote shell is a script that runs the command
+//! in a nearly empty environment, as `sshd` does. Real hosts (networks, power loss, different pids) are tested in stage
+//! `hosts`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,7 +19,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The processes of a job with this name in the kernel.
+/// The processes of a job that have this name in the kernel, once there are at least `count` of them.
 fn named(running: &Running, name: &str, count: usize) -> Vec<u32> {
     until("the processes are there", || {
         let is_called = |pid: &u32| {
@@ -166,7 +167,8 @@ fn a_host_that_is_lost_while_others_are_asked_is_named() {
     let lab = Lab::new();
     for who in ["rmpid", "rmpi-shepherd"] {
         let job = lab.job("a,slow", &["sleep", "100"]).start();
-        // Not by its name: a child that has not yet become the remote shell of the other host is still called `rmpi-shepherd`.
+        // The shepherd is not searched by its name, because a child that has not yet become the remote shell of the
+        // other host is still called `rmpi-shepherd`.
         let daemon = named(&job, "rmpid", 1)[0];
         let is_daemon = who == "rmpid";
         let victim = if is_daemon {

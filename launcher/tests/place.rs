@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU affinity of ranks, and its display. The policies have unit tests with simulated machines.
+//! Tests of the ranks' CPU affinity and of its display, on this machine. The policies have unit tests with simulated
+//! machines.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +16,7 @@ fn masks(ranks: &str, options: &[&str]) -> Vec<String> {
     outcome.sorted().into_iter().map(str::to_owned).collect()
 }
 
-/// The first CPU of each core, if no core has more than one.
+/// The CPUs that this process may use; `None` if some core has several hardware threads.
 fn single_threaded_cores() -> Option<Vec<u32>> {
     let cpus = common::own_mask();
     let alone = |cpu: &u32| {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that use MPICH's process management, which exchange addresses through PMI-1: the programs here send its
-//! messages themselves.
+//! Tests of programs that use MPICH's process management, that is, exchange addresses through PMI-1. The programs of
+//! these tests send the messages of PMI-1 themselves.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::lab::Lab;
 use common::{Job, rmpiexec};
 
-/// A program that sends lines to the daemon and reads replies. `ask` waits for a reply.
+/// Beginning of a program that sends lines to the daemon and reads replies. `ask` sends a line and waits for the reply.
 const CLIENT: &str = r#"
 import os, sys
 fd, rank, size = (int(os.environ[name]) for name in ("PMI_FD", "PMI_RANK", "PMI_SIZE"))
@@ -26,7 +26,7 @@ def ask(line):
     return hear()
 "#;
 
-/// Each rank puts a pair, and gets those of all ranks; twice.
+/// Each rank puts five pairs, and gets the pairs of all ranks; then it does this once more.
 const EXCHANGE: &str = r#"
 assert ask("cmd=init pmi_version=1 pmi_subversion=1").startswith("cmd=response_to_init rc=0")
 for round in range(2):
@@ -96,7 +96,7 @@ fn what_another_launcher_has_said_is_not_passed_on() {
 
 #[test]
 fn an_abort_and_an_end_without_finalize_end_the_job() {
-    // It does not wait for the launcher to end it.
+    // Rank 1 exits by itself after the abort, before the launcher ends it.
     let leaves = "if rank == 1:\n    say('cmd=abort exitcode=9')\n    sys.exit(9)\nhear()";
     for abort in ["if rank == 1: say('cmd=abort exitcode=9')\nhear()", leaves] {
         let outcome = job("3", abort).run().expect(9);

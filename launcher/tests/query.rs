@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replies of a front over hosts to queries about its ranks, read from its socket. All hosts are this machine, as in
-//! `over_hosts`; no rank is in MPI. `rmpi-queues` itself is tested with an installation, in stage `debuggers`.
+//! Tests of the query server of a front: the replies to queries about its ranks, read from its socket. All hosts are
+//! this machine, as in `over_hosts`, and no rank is in MPI. `rmpi-queues` itself is tested with an installation, in
+//! stage `debuggers`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -48,7 +49,7 @@ fn query(stream: &mut UnixStream) -> Vec<QueryReply> {
     replies
 }
 
-/// A daemon may start with or without rmpi-queues installed: both the report and the error are valid replies.
+/// Whether this is a valid reply. `rmpi-queues` may be installed or not, so the report and the error are valid.
 fn is_answer(reply: &QueryReply) -> bool {
     match reply {
         QueryReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
@@ -105,7 +106,7 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
         replies.iter().filter(|reply| unseen(reply)).count()
     };
     assert_eq!(silent(&query(&mut stream)), 1);
-    // At once now, as a unit test of the front shows.
+    // This reply comes at once, which a unit test of the front checks.
     assert_eq!(silent(&query(&mut stream)), 1);
     send(daemon, Signal::SIGCONT);
     running.signal(Signal::SIGTERM);

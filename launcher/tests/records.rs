@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that publish their network record, and request those of others. The ranks are this test program, started
-//! again with the name of a role.
+//! Tests with ranks that publish their network record and request records of other ranks. The ranks are this test
+//! program, started again with the name of a role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use common::role::{ROLE, count, ranks, send_to_daemon, wrapped};
 use nix::sys::socket::{MsgFlags, send};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
 
-/// The rank's part in its role.
+/// Not a test by itself: the program of a rank in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -78,7 +78,7 @@ fn request_record(boot: &Boot, of: u32) {
     send_to_daemon(boot.control_fd, &ToDaemon::LookUp { rank, of });
 }
 
-/// The next reply: the rank that was requested and its record, or why there is none.
+/// Receives the next reply: the rank that was requested, and its record or the reason why there is none.
 fn receive_reply(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     let mut bytes = [0; MAX_DATAGRAM_BYTES];
     let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
@@ -89,11 +89,11 @@ fn receive_reply(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     }
 }
 
-/// All ranks publish, and request the records of all.
+/// Each rank publishes its record, and requests the records of all ranks.
 fn know_all(boot: &Boot) {
     let round = std::env::var("RMPI_TEST_ROUND").map_or(0, |round| round.parse().unwrap());
     let record = |rank: u32| [rank.to_le_bytes(), u32::to_le_bytes(round)].concat();
-    // Half of them send requests before they have published.
+    // Half of the ranks send requests before they have published.
     let early = boot.rank.is_multiple_of(2);
     if !early {
         publish(boot, &record(boot.rank));
@@ -111,11 +111,12 @@ fn know_all(boot: &Boot) {
         .collect();
     assert_eq!(heard, expected);
     println!("\nknows all");
-    // As MPI_Finalize does: a rank that finalizes withdraws its record, and a slower rank may still need it.
+    // As in `MPI_Finalize`, a rank waits until all ranks are quiet, since a slower rank may still need its record.
     wait_until_all_are_quiet(boot);
 }
 
-/// Rank 1 publishes only after rank 0 got a reply about rank 2, which it requested later.
+/// Rank 0 requests the record of rank 1 and then that of rank 2. Rank 1 publishes only after rank 0 has received the
+/// reply about rank 2.
 fn publish_late(boot: &Boot) {
     match boot.rank {
         0 => {
@@ -135,11 +136,11 @@ fn publish_late(boot: &Boot) {
     }
 }
 
-/// Rank 0 requests the record of rank 1 again when that has ended.
+/// Rank 0 requests the record of rank 1 again when rank 1 has ended.
 fn outlive(boot: &Boot) {
     if boot.rank == 1 {
         publish(boot, &std::process::id().to_le_bytes());
-        // Another node may receive the request only now.
+        // Rank 1 waits for a record of rank 0, since the request of rank 0 may still be on its way from another node.
         request_record(boot, 0);
         assert_eq!(receive_reply(boot), (0, Ok(vec![0])));
         return;
@@ -166,7 +167,7 @@ fn miss(role: &str, boot: &Boot) {
         publish(boot, &[1]);
     }
     if role == "silent" && boot.rank == 0 {
-        // Does not finalize before rank 1 has its reply.
+        // Rank 0 does not finalize before rank 1 has its reply.
         request_record(boot, 1);
         assert!(receive_reply(boot).1.is_ok());
     }
@@ -203,7 +204,8 @@ fn hear_all_quiet(boot: &Boot) {
     assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
 }
 
-/// Reports that it is quiet, and waits until all are; rank 0 reports last, as far as that can be arranged.
+/// Each rank reports that it is quiet, and waits until all ranks are quiet. Rank 0 reports about last: when all other
+/// ranks have sent their reports.
 fn leave_together(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     let folder = std::path::Path::new(&file);
@@ -220,8 +222,8 @@ fn leave_together(boot: &Boot) {
     assert!(folder.join("last").exists(), "rank 0 has not said it yet");
 }
 
-/// Rank 0 sends many requests for a rank that does not exist and reads no reply; then one for rank 1, which publishes
-/// when the socket of rank 0 is full.
+/// Rank 0 sends many requests for a rank that does not exist, without reading replies, and then a request for rank 1.
+/// Rank 1 publishes when the socket of rank 0 is full.
 fn ask_without_listening(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     if boot.rank == 1 {
@@ -249,7 +251,7 @@ fn ask_without_listening(boot: &Boot) {
     }
 }
 
-/// With one daemon, and with several: the replies are the same.
+/// Runs a test with one daemon and with several daemons, since the replies must be the same.
 fn on_nodes(test: impl Fn(u32)) {
     [1, 2, 3].into_iter().for_each(test);
 }

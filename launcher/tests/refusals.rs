@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors that are found before anything is started: the message has the given text, the expected one, and a remedy.
+//! Tests of errors that are found before any rank is started: the message has the given text, the expected text, and a
+//! remedy.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -173,7 +174,7 @@ fn too_small_a_limit_of_processes_ends_the_job_in_order() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    // The limit of another user: root has none.
+    // The job runs as another user, since the limit does not apply to root.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(
         folder.path(),

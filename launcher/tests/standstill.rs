@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the installed `rmpiexec` reports a standstill, and when not: `cargo xtask test debuggers` installs it and
-//! runs this.
+//! Tests when the installed `rmpiexec` reports a standstill and when it does not. `cargo xtask test debuggers` installs
+//! it and runs these tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Behaves according to its argument; `mark` is a file that it waits for outside of MPI.
+/// A program that behaves according to its argument. `mark` is a file for which it waits outside of MPI.
 const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <pthread.h>
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 const NOTICE: &str = "no rank has made progress for 1 s";
 
-/// Duration of a job without a report: several times the threshold.
+/// Time for which no report must appear: several times the time after which a standstill is reported.
 const WHILE: Duration = Duration::from_millis(3500);
 
 fn installed(name: &str) -> PathBuf {
@@ -119,7 +119,8 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `ranks` ranks that run this, with a threshold of one second, and a timeout.
+/// A job of `ranks` ranks that run the program with argument `what`. A standstill is reported after 1 s; the job has a
+/// timeout.
 fn job(folder: &Path, ranks: u32, what: &str) -> Job {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["--timeout", "60"]);
@@ -128,7 +129,7 @@ fn job(folder: &Path, ranks: u32, what: &str) -> Job {
     Job::of(command)
 }
 
-/// Ends a job that would not end.
+/// Ends a job that would not end by itself.
 fn end(running: Running) -> Outcome {
     running.signal(Signal::SIGTERM);
     running.finish().expect(143)
@@ -138,7 +139,7 @@ fn notices(outcome: &Outcome) -> usize {
     outcome.err.matches("no rank has made progress").count()
 }
 
-/// Each job stands still, and this is reported once.
+/// Checks that the standstill of each of these jobs is reported, and reported only once.
 fn stand_still(jobs: Vec<Job>) {
     let mut running: Vec<Running> = jobs.into_iter().map(Job::start).collect();
     for job in &mut running {
@@ -166,7 +167,7 @@ fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why(
     end(running);
 }
 
-/// All hosts are this machine; the command in the report shows the ranks of both.
+/// All hosts are this machine. The command in the report shows the ranks of both hosts.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
@@ -235,7 +236,7 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
     let running = job(folder.path(), 2, "stops").start();
     std::thread::sleep(WHILE);
     for pid in running.wait_for(2, "./program") {
-        // The second one may have ended by then.
+        // The second process may have ended by then.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGCONT);
     }
     assert_eq!(notices(&running.finish().expect(0)), 0);
@@ -270,8 +271,8 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
     until("gdb has the rank", traced);
     std::thread::sleep(WHILE);
     fs::write(mark, "").unwrap();
-    // It has waited for long: the report comes as soon as gdb has detached. The stop that gdb requested may come
-    // after that.
+    // The rank has waited for long, so the report comes as soon as gdb has detached. The stop that gdb requested may
+    // come later.
     gdb.wait().unwrap();
     let stopped = Pid::from_raw(ranks[0].cast_signed());
     until("the rank goes on", || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How ranks are started: environment, working directory and CPUs.
+//! Tests of how ranks are started: environment, working directory and CPUs.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -163,7 +163,7 @@ fn the_library_folder_of_the_installation_comes_first() {
     std::fs::create_dir(&lib).unwrap();
     std::fs::write(lib.join("libmpi_abi.so.1"), "").unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_rmpiexec"), bin.join("rmpiexec")).unwrap();
-    // The name that users type is a symbolic link: the target's location counts.
+    // The name that users type is a symbolic link. The library is searched beside the target of the link.
     let link = prefix.path().join("mpirun");
     std::os::unix::fs::symlink(bin.join("rmpiexec"), &link).unwrap();
     let mut command = Command::new(&link);
@@ -210,12 +210,12 @@ fn only_the_ranks_own_descriptors_are_inherited() {
         .split_whitespace()
         .map(|word| word.parse().unwrap())
         .collect();
-    // Descriptors that the test's own parents left open are inherited, as by any program.
+    // Descriptors that the parents of this test left open are inherited, as by any program, and do not count.
     numbers.retain(|number| {
         std::fs::metadata(format!("/proc/self/fd/{number}")).is_err() || *number < 3
     });
     assert!(numbers.starts_with(&[0, 1, 2]), "{numbers:?}");
-    // The segment, the control socket and the PMI socket; and the folder that `ls` reads.
+    // The segment, the control socket and the PMI socket are inherited. `ls` also has the folder open that it reads.
     assert!(
         (100..103).all(|number| numbers.contains(&number)),
         "{numbers:?}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports of the installed `rmpiexec --stats` for jobs that end normally or not: `cargo xtask test debuggers`
-//! installs it and runs this.
+//! Tests of the reports of the installed `rmpiexec --stats`, for jobs that end normally and jobs that do not. `cargo
+//! xtask test debuggers` installs it and runs these tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,8 @@ use std::process::Command;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Each rank sends 1000 bytes ten times and 1 MiB once to the next; then rank 1 behaves according to the argument.
+/// Each rank sends 1 MiB once and 1000 bytes ten times to the next rank. Then the ranks behave according to the
+/// argument.
 const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <signal.h>
@@ -70,7 +71,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `rmpiexec` with these arguments, run there.
+/// Result of `rmpiexec` with these arguments, run in this folder.
 fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(words).current_dir(folder);
@@ -78,7 +79,7 @@ fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     Job::of(command).run()
 }
 
-/// The numbers after this name in all lines of JSON.
+/// The numbers that follow this name in a JSON text.
 fn numbers(text: &str, name: &str) -> Vec<f64> {
     let key = format!("\"{name}\": ");
     let value = |rest: &str| {
@@ -174,7 +175,7 @@ fn a_program_that_ignores_a_signal_is_not_disturbed() {
 #[test]
 #[ignore = "needs an installed rmpi"]
 fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
-    // As Python does with its modules.
+    // The library is loaded as Python loads its modules.
     let folder = folder();
     let mut compile = Command::new(installed("bin/rmpicc"));
     compile.args([
@@ -211,7 +212,8 @@ fn sessions_that_are_finalized_are_a_good_end() {
         let mut compile = Command::new(installed("bin/rmpicc"));
         compile.args(["-w", "-o", "session", "session.c"]);
         assert!(compile.current_dir(&folder).status().unwrap().success());
-        // One rank: with more, the first that leaves has the others ended, perhaps before they have started.
+        // The job has one rank: with more ranks, the first rank that exits would end the others, perhaps before they
+        // have started.
         let done = job(&folder, &["--stats", "-n", "1", "./session"]);
         assert!(done.err.contains("statistics of 1 rank: "), "{}", done.err);
         assert_eq!(
@@ -289,7 +291,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
     done.says("--stats=/dev/full: cannot write all of it: no space left on device");
 }
 
-/// The row of a function in the table of calls.
+/// The cells of a function's row in the table of calls.
 fn row<'a>(report: &'a str, function: &str) -> Vec<&'a str> {
     let rows = report.lines().map(|line| line.split_whitespace().collect());
     let mut rows = rows.filter(|row: &Vec<&str>| row.first() == Some(&function));

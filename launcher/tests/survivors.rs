@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No process survives a job, whichever process is killed.
+//! Tests that no process survives a job, whichever process is killed.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::{script, send};
 use nix::sys::signal::Signal;
 
-/// A rank with a child, a grandchild, one in a session of its own, and one that ignores SIGTERM.
+/// A rank with a child, a grandchild, a process in a session of its own, and a process that ignores SIGTERM.
 const FAMILY: &str = "sleep 1001 & sh -c 'sleep 1002 & wait' & setsid sleep 1003 & (trap '' TERM; sleep 1004) & wait";
 
 #[test]
@@ -67,7 +67,8 @@ fn a_rank_in_a_session_of_its_own_is_ended_with_the_job() {
     .expect(2);
 }
 
-/// One rank of four fails in one of five ways after 0 to 30 ms, the same in each run.
+/// One rank of four fails in one of five ways after 0 to 30 ms. Rank, way and time are random, but the same in each run
+/// of the test.
 #[test]
 fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
     let mut state = 4711_u64;
@@ -97,7 +98,7 @@ fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
     }
 }
 
-/// The launcher or its daemon is killed at any time, also while ranks are being started.
+/// The launcher or its daemon is killed at different times, some of them while ranks are being started.
 #[test]
 fn kills_of_either_role_at_any_moment_leave_nothing() {
     for round in 0..20_u64 {

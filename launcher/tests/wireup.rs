@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that send the messages of an MPI library. The ranks are this test program, started again with the name of a
-//! role.
+//! Tests with ranks that send the messages of an MPI library. The ranks are this test program, started again with the
+//! name of a role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
-/// The rank's part in its role.
+/// Not a test by itself: the program of a rank in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -56,11 +56,11 @@ fn play(role: &str, boot: &Boot) {
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap()
         }
         ("daemon watch", _) => watch_daemon(boot),
-        // Longer than another rank may be delayed.
+        // The pause is longer than another rank may be delayed.
         ("absent" | "crash alone", _) => pause(2000),
         ("late failure", 0 | 2) => pause(300),
         ("proper" | "nonsense" | "late failure", _) => (),
-        // The launcher ends these.
+        // Ranks in all other roles wait until the launcher ends them.
         _ => pause(100_000),
     }
     send_to_daemon(boot.control_fd, &ToDaemon::Finalized { rank });
@@ -111,7 +111,7 @@ fn watch_daemon(boot: &Boot) {
     std::process::exit(0);
 }
 
-/// A rank whose descriptors were closed by a wrapper.
+/// Role of a rank whose descriptors were closed by a wrapper. `forged`: whether it presents a wrong key.
 fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
         nix::unistd::close(lost).expect("it was inherited");
@@ -150,7 +150,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     }
 }
 
-/// A connection to the daemon, as any process can open one.
+/// Opens a connection to the daemon, as any process can.
 fn visit(boot: &Boot) -> OwnedFd {
     let control = socket(
         AddressFamily::Unix,
@@ -164,7 +164,7 @@ fn visit(boot: &Boot) -> OwnedFd {
     control
 }
 
-/// A debugger that may not open the memory of a rank itself.
+/// Requests the memory of a rank from the daemon, as a debugger does that has no permission to open it.
 fn ask_for_memory(boot: &Boot) {
     for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
         let control = visit(boot);
@@ -215,7 +215,7 @@ fn answer(control: &OwnedFd) -> (ToRank, Option<RawFd>) {
     (ToRank::decode(&bytes[..length]).unwrap(), descriptor)
 }
 
-/// The segment has the right size and layout, and no rank can shrink it.
+/// Checks that the segment has the right size and layout, and that no rank can change its size.
 fn check_segment(number: &str, boot: &Boot) {
     let path = format!("/proc/self/fd/{number}");
     let file = std::fs::File::options()
@@ -286,7 +286,7 @@ fn a_report_has_the_map_and_every_phase_in_order() {
     sorted.0.sort_unstable();
     sorted.1.sort_unstable();
     assert_eq!(sorted.0, sorted.1, "{}", outcome.err);
-    // A rank may be in MPI_Init before the last one is started.
+    // A rank may be in `MPI_Init` before the last rank is started.
     let at = |name: &str| reported.iter().position(|line| *line == name);
     assert!(at("node daemon made") < at("all ranks started"));
     assert!(at("first rank in MPI_Init") < at("last rank in MPI_Init"));
@@ -468,8 +468,8 @@ fn two_mpi_programs_at_a_time_as_one_rank_are_refused() {
 fn a_rank_sees_when_the_daemon_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("end");
-    // The process that the daemon started is killed with it; its child is killed by the front, which is stopped until
-    // the child has written its report.
+    // When the daemon is killed, the wrapper that it started is killed too. The wrapper's child, which runs the role,
+    // is killed only by the front, and the front is stopped until the child has written its report.
     let mut job = wrapped(1, "daemon watch", "PROGRAM & wait");
     job.command.env("RMPI_TEST_FILE", &file);
     let running = job.start();

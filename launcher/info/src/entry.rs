@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A row of the tables of variables and events: as text, as JSON, and for a search.
+//! A row of the tables of variables and events, with its text form, its JSON form and its search.
 
 use serde_json::{Map, Value};
 
 /// One variable or event.
 pub(crate) struct TableEntry {
-    /// Topic of it and its neighbours: a line above the first of them. Empty if there is none.
+    /// Topic of this entry. Consecutive entries with the same topic form a group, and the topic is a line above the
+    /// group. Empty if the entry has no topic.
     pub(crate) group: &'static str,
-    /// Its text, with a newline at the end.
+    /// The entry as text, with a newline at the end.
     pub(crate) text: String,
-    /// The same as JSON.
+    /// The entry as JSON.
     pub(crate) json: Value,
 }
 
 impl TableEntry {
-    /// Whether it contains all words of `wanted`, ignoring case.
+    /// Whether the text contains all words of `wanted`, ignoring case.
     pub(crate) fn is_about(&self, wanted: &str) -> bool {
         let text = self.text.to_lowercase();
         // As one line, so that a line break between two words does not matter.
@@ -26,7 +27,7 @@ impl TableEntry {
     }
 }
 
-/// Entries of one kind, and the kind's name.
+/// The name of a kind of entry, and the entries of this kind.
 pub(crate) type List = (&'static str, Vec<TableEntry>);
 
 /// Formats the lists as text: entries separated by an empty line, below the topic of their group.
@@ -42,7 +43,7 @@ pub(crate) fn page(lists: &[List]) -> String {
     parts.join("\n")
 }
 
-/// Formats the lists as JSON: an object with an array for each.
+/// Formats the lists as JSON: an object with an array for each list, under the name of the kind.
 pub(crate) fn json(lists: Vec<List>) -> String {
     let all: Map<String, Value> = lists
         .into_iter()

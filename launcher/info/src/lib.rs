@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-info`: what is built in, what was found on this host, and why not the rest.
+//! `rmpi-info`: shows what is built into rmpi, what was found on this host, and why the rest was not found.
 //!
 //! **Knows** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
 //! the batch system or launcher that `rmpiexec` and the library would use.
 //! **Never** starts a rank, opens a port or registers memory: it may be run beside jobs.
 //!
-//! It is a crate of its own because `rmpiexec` depends on neither of the first two. Each page of text is a pure
-//! function of a report: `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` if ranks could
-//! not use the network, and with `--search` if nothing was found; 2 for an invalid command line.
+//! `rmpi-info` is a crate of its own because `rmpiexec` depends on neither `runtime` nor `transport`. Each page of text
+//! is a pure function of a report; the modules `summary`, `net`, `vars`, `pvars` and `events` make one page each. Exit
+//! codes: 0 for success; 1 with `--net` if ranks could not use the network, and with `--search` if nothing was found; 2
+//! for an invalid command line.
 
 mod entry;
 mod events;
@@ -141,7 +142,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     print(&pages.join("\n"), ExitCode::from(code))
 }
 
-/// The environment, without variables that are not text: none of rmpi's is.
+/// The environment, without variables whose names are not UTF-8, which rmpi's names always are. Invalid UTF-8 in values
+/// is replaced.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         let value = value.to_string_lossy().into_owned();
@@ -149,7 +151,7 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Parses an address, or resolves a host name; IPv4 before IPv6.
+/// Parses an address, or resolves a host name; prefers an IPv4 address of the host.
 fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_canonical());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network: devices, ports and addresses, what ranks would use, and what is missing.
+//! Formats the page about the network: devices, ports and addresses, what ranks would use, and what is missing.
 
 use crate::text::{kib, wrapped};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use transport::net_info::{
     AddressReport, DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport,
 };
 
-/// The page, and whether ranks could use the network.
+/// The text of the page, and whether ranks could use the network (`works`).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) text: String,
@@ -63,7 +63,7 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
     Page { text, works }
 }
 
-/// The addresses of provider tcp on this host. `rails`: most interfaces that a large message is split over.
+/// Formats the addresses of provider tcp on this host. `rails`: most interfaces over which a large message is split.
 pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {
@@ -175,7 +175,7 @@ fn may_begin(memory: &LockedMemoryReport) -> bool {
     limit.is_none_or(|limit| limit >= memory.first_bytes)
 }
 
-/// The ports that ranks would use.
+/// Describes which ports ranks would use.
 fn choice(ports: &[&PortReport], devices: &str) -> String {
     let names = names(ports.iter().copied());
     let list = match devices.trim() {
@@ -231,7 +231,7 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     }
 }
 
-/// Describes the path to a peer, and whether packets reach it.
+/// Describes the path to a peer; the result also has whether packets from the ports can reach the peer.
 fn path_in_words(peer: IpAddr, egress: &Egress, ports: &[&PortReport]) -> (String, bool) {
     let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()

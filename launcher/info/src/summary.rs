@@ -9,17 +9,17 @@ use std::path::PathBuf;
 use transport::NetworkSettings;
 use transport::net_info::{self, AddressReport, NetReport};
 
-/// The findings.
+/// What was found on this host.
 #[derive(Debug)]
 pub(crate) struct HostSummary {
-    /// `libmpi_abi.so.1` beside this program.
+    /// Path of the `libmpi_abi.so.1` that is installed with this program; `None` if there is none.
     library: Option<PathBuf>,
     copies: Copies,
-    /// Why the node segment is a file in `/dev/shm`.
+    /// Why the node segment is a file in `/dev/shm`; `None` if it is not such a file.
     named: Option<String>,
     report: NetReport,
     tcp: Result<Vec<AddressReport>, String>,
-    /// Ports of DPDK.
+    /// The ports of DPDK as text, or why there are none.
     dpdk: Result<String, String>,
     jobs: Jobs,
 }
@@ -27,11 +27,11 @@ pub(crate) struct HostSummary {
 /// How jobs are started here.
 #[derive(Debug)]
 struct Jobs {
-    /// The batch system's job.
+    /// Lines that describe the batch system's job.
     job: Vec<String>,
-    /// How a process finds the others of its job; `None` if it is alone.
+    /// How a process finds the other processes of its job; `None` if no launcher has started it.
     others: Result<Option<String>, String>,
-    /// The PMIx library.
+    /// Path and version of the PMIx library, or why none can be used.
     pmix: Result<String, String>,
 }
 
@@ -67,13 +67,13 @@ impl Jobs {
     }
 }
 
-/// Whether ranks of a host can read each other's memory.
+/// Whether the ranks of a host can read each other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copies {
     Yes,
-    /// The system call is refused, as by a container's filter.
+    /// The system call `process_vm_readv` is refused, for example by a container's filter.
     Filtered,
-    /// `ptrace` is restricted to this degree (`kernel.yama.ptrace_scope`).
+    /// `ptrace` is restricted: the value of `kernel.yama.ptrace_scope`.
     Restricted(u32),
 }
 
@@ -164,7 +164,7 @@ fn ports(report: &NetReport) -> Result<String, String> {
     }
 }
 
-/// The library as it is installed: `bin` and `lib` are siblings.
+/// Path of the installed library, in the `lib` folder beside this program's `bin` folder.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let path = program.parent()?.parent()?.join("lib").join(LIBRARY);
@@ -178,13 +178,13 @@ fn copies() -> Copies {
         return Copies::Filtered;
     }
     match scope {
-        // Ranks permit each other to read (`PR_SET_PTRACER`), which suffices up to 1.
+        // Ranks permit each other to read their memory (`PR_SET_PTRACER`), which suffices for `ptrace_scope` 0 and 1.
         None | Some(0 | 1) => Copies::Yes,
         Some(scope) => Copies::Restricted(scope),
     }
 }
 
-/// Whether the system call works: this process reads a byte of its own.
+/// Whether `process_vm_readv` works; tested on a byte of this process.
 fn may_read() -> bool {
     let source = [1u8];
     let mut target = [0u8];
@@ -206,7 +206,7 @@ fn addresses_in_words(addresses: &[AddressReport]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The first of them, at which a user-space port is reached.
+/// The first address that is published to other ranks; user-space ports are reached at this address.
 fn first(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().position(|one| one.unfit.is_none());
     addresses_in_words(&addresses[fit.map_or(0..0, |at| at..at + 1)])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Line breaking.
+//! Formats text: line breaking and sizes.
 
 /// Breaks a text into lines of at most `WIDTH` characters, indented by `indent` spaces.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
@@ -28,7 +28,7 @@ fn push(all: &mut String, indent: usize, line: &str) {
     }
 }
 
-/// Bytes in KiB, for users.
+/// Formats a number of bytes in KiB, for users.
 pub(crate) fn kib(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }

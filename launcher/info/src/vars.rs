@@ -6,7 +6,7 @@ use crate::text::wrapped;
 use runtime::var::{ControlVariable, ROWS, Range, VariableValues};
 use serde_json::{Value, json};
 
-/// All variables, sorted by category. `is_set`: whether the environment has one of this name.
+/// All variables, sorted by category. `is_set`: returns whether the environment has a variable of this name.
 pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<TableEntry> {
     let one = |row: &ControlVariable| {
         let from = match row.range {
@@ -25,7 +25,7 @@ pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) ->
         }
     };
     let mut rows: Vec<&ControlVariable> = ROWS.iter().collect();
-    // Variables of the launcher and the wrappers have no category, and come last.
+    // Variables of the launcher and of the compiler wrappers have no category, and come last.
     rows.sort_by_key(|row| row.category.place().unwrap_or(usize::MAX));
     rows.into_iter().map(one).collect()
 }
@@ -68,7 +68,7 @@ fn for_programs(values: &VariableValues, row: &ControlVariable, is_set: bool) ->
     json
 }
 
-/// The value in effect, with its unit.
+/// The value of a variable that is in effect, with its unit.
 fn value(values: &VariableValues, row: &ControlVariable) -> String {
     let number = values.get(row.variable);
     match row.range {

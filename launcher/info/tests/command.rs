@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command as users type it, on any host.
+//! Tests that run the command as users type it; they pass on any host.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};

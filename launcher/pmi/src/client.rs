@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client: a process of a job.
+//! PMI client: the connection of a process of a job to its launcher.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::{Error, PmiMessage};
 pub enum Version {
     /// PMI-1: lines. Supported by all servers.
     One,
-    /// PMI-2: messages with their length. Supported by Slurm's `--mpi=pmi2` and MPICH's `mpiexec`.
+    /// PMI-2: messages preceded by their length. Supported by Slurm's `--mpi=pmi2` and MPICH's `mpiexec`.
     Two,
 }
 
@@ -27,7 +27,8 @@ pub struct Client {
     version: Version,
     place: RankAndSize,
     app: u32,
-    /// Name of the key-value space, in PMI-2 of the job: the same for all its processes, and unique on this host.
+    /// PMI-1: name of the key-value space; PMI-2: name of the job. All processes of a job have the same name here, and
+    /// jobs on one host have different ones.
     job: String,
     /// Longest value, including a terminating zero byte.
     value_bytes: usize,
@@ -39,8 +40,8 @@ pub struct Client {
 enum Fence {
     Over,
     Begun,
-    /// PMI-2 servers may acknowledge a fence at once (MPICH's does): then a get was sent, whose reply arrives when
-    /// the fence is over.
+    /// The PMI-2 server has acknowledged the fence, perhaps before the fence was over (MPICH's server does that). A get
+    /// was sent, whose reply arrives when the fence is over.
     Asked,
 }
 
@@ -52,7 +53,7 @@ struct RankAndSize {
 }
 
 impl Client {
-    /// Initializes on the socket of `PMI_FD`, as the process given by `PMI_RANK` and `PMI_SIZE`.
+    /// Initializes over the socket from `PMI_FD`; `rank` and `size` are the values of `PMI_RANK` and `PMI_SIZE`.
     ///
     /// # Errors
     /// When the server does not support this version.
@@ -62,8 +63,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects to a listening server: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1
-    /// only.
+    /// Connects to a listening server, with PMI-1. `port` is the text of `PMI_PORT`, `HOST:PORT`; `id` is the value of
+    /// `PMI_ID`.
     ///
     /// # Errors
     /// When there is no server, or it rejects this process.
@@ -72,12 +73,12 @@ impl Client {
             let why = format!("PMI_PORT is \"{port}\", and {error}");
             Error::System(why)
         })?;
-        // Messages are small, and each waits for its reply.
+        // Messages are small, and the client waits for the reply to each.
         let _ = stream.set_nodelay(true);
         let nowhere = RankAndSize { rank: 0, size: 1 };
         let mut client = Self::over(stream.into(), Version::One, nowhere);
         client.send(&PmiMessage::new("initack").with("pmiid", id))?;
-        // Exactly four: the acknowledgement, and three with a value each.
+        // The server sends exactly four lines: the acknowledgement, and three with one value each.
         let mut lines = Vec::new();
         for _ in 0..4 {
             lines.push(client.receive()?);
@@ -111,7 +112,7 @@ impl Client {
         };
         let subversion = 2 - number;
         let hello = PmiMessage::new("init").with("pmi_version", number);
-        // A line in both versions, as is the reply.
+        // This message and its reply are lines in both versions.
         self.write(hello.with("pmi_subversion", subversion).line().as_bytes())?;
         let answer = PmiMessage::of_line(&self.next_line()?);
         let is_known = answer
@@ -131,7 +132,7 @@ impl Client {
         let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
         self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
         let app = self.call(&PmiMessage::new("get_appnum"), "appnum")?;
-        // Slurm returns -1.
+        // Slurm reports -1, which is not a `u32` and becomes 0.
         self.app = app.number("appnum").unwrap_or(0);
         let name = self.call(&PmiMessage::new("get_my_kvsname"), "my_kvsname")?;
         self.job = name.get("kvsname").unwrap_or_default().to_owned();
@@ -167,7 +168,7 @@ impl Client {
         self.place.size
     }
 
-    /// Index of its program on the command line; 0 if the server does not report it.
+    /// Index of this process's program on the command line; 0 if the server does not report it.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.app
@@ -182,7 +183,7 @@ impl Client {
     /// Stores a pair, which other processes can get after a fence.
     ///
     /// # Errors
-    /// When it has characters that servers do not preserve, or the server rejects it.
+    /// When the key or the value has characters that servers do not preserve, or the server rejects the pair.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let wrong = |text: &str| {
             text.chars()
@@ -191,7 +192,7 @@ impl Client {
         if let Some(character) = wrong(key).or_else(|| wrong(value)) {
             return Err(Error::Character(character));
         }
-        // Slurm limits a line of PMI-1, which includes the job's name, to 1,023 bytes.
+        // Slurm limits a line of PMI-1 to 1,023 bytes, and the line includes the job's name.
         let head = self.job.len() + key.len() + 64;
         let room = 1024_usize.saturating_sub(head).max(SHORTEST_PIECE);
         let room = room.min(self.value_bytes) - 8;
@@ -250,7 +251,8 @@ impl Client {
         let found = loop {
             let found = self.receive()?;
             match (self.fence, found.command()) {
-                // The fence has ended in the meantime. Replies arrive in the order of requests.
+                // This message ends the fence. It precedes the reply to this get, because replies arrive in the order
+                // of requests.
                 (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
                     self.fence = Fence::Over;
                 }
@@ -280,8 +282,8 @@ impl Client {
         self.send(&message.with("key", key))
     }
 
-    /// Starts a fence, in which all processes of the job participate: values put before it can be read after it. No
-    /// value may be put before it [is over](Self::is_fence_over).
+    /// Starts a fence, in which all processes of the job participate: values put before the fence can be read after it.
+    /// No value may be put until the fence [is over](Self::is_fence_over).
     ///
     /// # Errors
     /// When the message cannot be sent.
@@ -297,7 +299,7 @@ impl Client {
     /// Whether the last fence is over, or none was started. Does not block.
     ///
     /// # Errors
-    /// When the server is gone, or sends another message.
+    /// When the server is gone, or sends a message that does not belong to a fence.
     pub fn is_fence_over(&mut self) -> Result<bool, Error> {
         while self.fence != Fence::Over {
             let Some(answer) = self.take()? else {
@@ -384,7 +386,7 @@ impl Client {
         Ok(())
     }
 
-    /// Receives the next message; blocks.
+    /// Receives the next message; blocks until it is complete.
     fn receive(&mut self) -> Result<PmiMessage, Error> {
         loop {
             if let Some(message) = self.take()? {
@@ -394,7 +396,7 @@ impl Client {
         }
     }
 
-    /// The next message, if it is complete.
+    /// Removes the next message from the received bytes; `None` if it is not complete yet.
     fn take(&mut self) -> Result<Option<PmiMessage>, Error> {
         match self.version {
             Version::One => Ok(self.take_line().map(|line| PmiMessage::of_line(&line))),
@@ -447,7 +449,8 @@ impl Client {
                 Ok(())
             }
             Err(Errno::INTR) => Ok(()),
-            // Set by the launcher: the file description is shared with the process that started this one.
+            // The process that started this one shares the file description of this socket, and may have made it
+            // non-blocking.
             Err(Errno::AGAIN) => self.rest(PollFlags::IN),
             Err(error) => Err(error.into()),
         }
@@ -480,7 +483,7 @@ impl Client {
 }
 
 impl AsFd for Client {
-    /// The socket, readable when a fence ends.
+    /// The socket, which becomes readable when a fence ends.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -498,11 +501,11 @@ fn clip(text: &str) -> String {
 }
 
 const LENGTH_BYTES: usize = 6;
-/// Longest message of a server.
+/// Longest message that is accepted from a server, in bytes.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Longest piece of a value, which all servers preserve.
+/// Most bytes of a value that all servers preserve; longer values are split into pieces.
 const LONGEST_PIECE: usize = 900;
-/// Shortest piece, whatever limit the server reports.
+/// Smallest limit of a piece in bytes; a lower limit that the server reports is raised to it.
 const SHORTEST_PIECE: usize = 32;
 
 #[cfg(test)]

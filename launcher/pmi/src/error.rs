@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors between a process and the server of another launcher.
+//! Errors of PMI connections, on the client side and on the server side.
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,9 +22,9 @@ pub enum Error {
     /// The server sent bytes that are not a message.
     #[error("the launcher sent what is no message of {version}: \"{text}\"")]
     Text {
-        /// PMI-1 or PMI-2.
+        /// `PMI-1` or `PMI-2`.
         version: &'static str,
-        /// Its beginning.
+        /// The beginning of these bytes.
         text: String,
     },
     /// The address of the server is invalid.
@@ -42,10 +42,10 @@ pub enum Error {
     Long {
         /// Bytes received.
         bytes: usize,
-        /// Most bytes of a line.
+        /// The limit in bytes.
         most: usize,
     },
-    /// A value that servers would not preserve.
+    /// A key or value has this character, which servers would not preserve.
     #[error("a key or value has the character {0:?}, which servers do not keep")]
     Character(char),
 }

@@ -27,7 +27,7 @@ impl PmiMessage {
         self.get("cmd").unwrap_or_default()
     }
 
-    /// The value of a key, the first if there are several.
+    /// The value of a key; if the key occurs several times, its first value.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut pairs = self.0.iter();
@@ -35,7 +35,7 @@ impl PmiMessage {
         Some(&found.1)
     }
 
-    /// The value of a key, if it is a number of this type.
+    /// The value of a key as a number; `None` if there is no such key or its value is not a number of type `T`.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         self.get(key)?.parse().ok()
@@ -47,7 +47,7 @@ impl PmiMessage {
         self.get("rc").is_none_or(|code| code == "0")
     }
 
-    /// Parses a line of PMI-1, with or without its newline. PmiMessage that are not pairs are skipped.
+    /// Parses a line of PMI-1, with or without its newline. Words that are not pairs are skipped.
     #[must_use]
     pub fn of_line(line: &str) -> Self {
         let pairs = line.split_ascii_whitespace();
@@ -66,7 +66,7 @@ impl PmiMessage {
         line
     }
 
-    /// Parses a message of PMI-2 without its length. A value has two semicolons for one.
+    /// Parses a message of PMI-2 without its length field. A semicolon inside a value is written twice.
     #[must_use]
     pub fn of_message(text: &str) -> Self {
         let mut pairs = Vec::new();
@@ -79,7 +79,7 @@ impl PmiMessage {
         Self(pairs)
     }
 
-    /// The message of PMI-2, with its length.
+    /// The message of PMI-2, with its length field.
     #[must_use]
     pub fn message(&self) -> String {
         let mut text = String::new();
@@ -90,7 +90,8 @@ impl PmiMessage {
     }
 }
 
-/// The text up to a single semicolon, and the rest.
+/// Splits a text at the first semicolon that is not doubled: the part before it, with doubled semicolons made single,
+/// and the rest.
 fn part(text: &str) -> (String, &str) {
     let mut part = String::new();
     let mut rest = text;

@@ -10,7 +10,7 @@ pub struct ProcessInfo {
     pub size: u32,
     /// Index of its program on the command line.
     pub app: u32,
-    /// Name of the key-value space: the same for all processes of the job, and unique.
+    /// Name of the key-value space: the same for all processes of a job, and different for each job.
     pub job: String,
 }
 
@@ -34,15 +34,15 @@ pub enum ClientRequest {
     Abort {
         /// The code.
         code: i32,
-        /// Its message.
+        /// The message of the process.
         message: String,
     },
     /// The process is done. Already answered.
     Finalize,
 }
 
-/// Connection to one process. Any bytes may be received: an invalid message is answered with an error, and a line
-/// that does not end is an error of the connection.
+/// Connection to one process, which may send any bytes: an invalid message is answered with an error reply; a line that
+/// exceeds the length limit is an error of the connection.
 #[derive(Debug)]
 pub struct ClientSession {
     facts: ProcessInfo,
@@ -50,7 +50,7 @@ pub struct ClientSession {
     /// Bytes of `unread` that were parsed.
     done: usize,
     answers: Vec<u8>,
-    /// Inside a command of several lines, the last of which is `endcmd`.
+    /// Whether the lines being received belong to a command of several lines, which ends with the line `endcmd`.
     is_long: bool,
 }
 
@@ -75,7 +75,7 @@ impl ClientSession {
     /// The next request for the launcher; other requests are answered here.
     ///
     /// # Errors
-    /// When a line is too long. No later request can be parsed.
+    /// When a line is too long. After that no further request can be parsed.
     pub fn next_request(&mut self) -> Result<Option<ClientRequest>, Error> {
         loop {
             let rest = &self.unread[self.done..];
@@ -103,7 +103,7 @@ impl ClientSession {
         &mut self.answers
     }
 
-    /// Answers a put; `false` if there was no room.
+    /// Answers a put. `is_kept`: whether the pair was stored; `false` means that there was no room.
     pub fn answer_put(&mut self, is_kept: bool) {
         let result = PmiMessage::new("put_result");
         self.send(&match is_kept {
@@ -225,11 +225,11 @@ impl ClientSession {
     }
 }
 
-/// Limits that MPICH's launcher reports; its programs have buffers of these sizes.
+/// Limits in bytes that MPICH's launcher reports. Programs linked to MPICH have buffers of these sizes.
 const LONGEST_NAME: usize = 256;
 const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1024;
-/// Longest line; valid ones are far shorter.
+/// Longest line that is accepted; valid lines are far shorter.
 const LONGEST_LINE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process of a job, on top of the PMIx library.
+//! PMIx client: a process of a job, with calls of the PMIx library.
 //!
 //! # Safety
-//! - Strings and structures that are passed to a call live longer than it, and the library copies them; the
+//! - Strings and structures that are passed to a call stay valid during the call, and the library copies them. The
 //!   directives of a fence are never freed.
 //! - The state of a fence is never freed: the library may call back late, or twice.
-//! - A value that the library returns is read before it is freed, and not shared. The field of its union is the one
-//!   of its type; the terminating zero byte of a string is searched in its first [`MOST_TEXT_BYTES`] only.
+//! - A value that the library returns is read before it is freed, and not shared. Only the field of its union that its
+//!   type tag names is read. The terminating zero byte of a string is searched only in its first [`MOST_TEXT_BYTES`]
+//!   bytes.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ pub struct Client {
     me: Proc,
     size: u32,
     app: u32,
-    /// Result of the fence that was started.
+    /// Result of the pending fence, set by its callback; `None` if no fence is pending.
     fence: Option<&'static OnceLock<Status>>,
 }
 
@@ -41,7 +42,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Opens the library, and initializes it with the server that the environment names.
+    /// Opens the library and initializes it, which connects to the server that the environment names.
     ///
     /// # Errors
     /// When there is no library, or the server does not respond.
@@ -51,7 +52,7 @@ impl Client {
 
     fn begin_with(functions: Functions) -> Result<Self, Error> {
         let mut me = Proc::none();
-        // SAFETY: room for one process, and no directives.
+        // SAFETY: `me` has room for one process, and there are no directives.
         let status = unsafe { (functions.init)(&raw mut me, ptr::null_mut(), 0) };
         let mut client = Self {
             functions,
@@ -61,13 +62,13 @@ impl Client {
             fence: None,
         };
         client.check("PMIx_Init", status)?;
-        // Later calls pass it as a C string.
+        // Later calls pass the namespace as a C string, which must not be empty.
         if client.job().is_empty() {
             return Err(Error::Missing("what the job is called"));
         }
         let size = client.number(ALL_RANKS, c"pmix.job.size")?;
         client.size = size.ok_or(Error::Missing("how many processes the job has"))?;
-        // Not all launchers support it.
+        // Not all launchers report the index of the program.
         let app = client.number(me.rank, c"pmix.appnum");
         client.app = app.ok().flatten().unwrap_or(0);
         Ok(client)
@@ -85,7 +86,7 @@ impl Client {
         self.size
     }
 
-    /// Index of its program on the command line; 0 if the server does not report it.
+    /// Index of this process's program on the command line; 0 if the server does not report it.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.app
@@ -109,12 +110,12 @@ impl Client {
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let (key, value) = (string(key), string(value));
         let mut given = PmixValue::of_string(value.as_ptr().cast_mut());
-        // SAFETY: strings of C and a value, which the library copies.
+        // SAFETY: the arguments are a C string and a value with a C string, which the library copies.
         let status = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut given) };
         self.check("PMIx_Put", status)
     }
 
-    /// The value that the process of that rank put under a key before the last fence, if any.
+    /// The value that rank `rank` put under a key before the last fence; `None` if there is none.
     ///
     /// # Errors
     /// When the library returns an error.
@@ -128,9 +129,9 @@ impl Client {
             if text.is_null() {
                 return None;
             }
-            // SAFETY: not null, and a string of C that is the library's until the value is freed.
+            // SAFETY: `text` is not null, and is a C string that the library keeps until the value is freed.
             let length = unsafe { libc::strnlen(text, MOST_TEXT_BYTES) };
-            // SAFETY: as above, and it has this many bytes at least.
+            // SAFETY: `text` is valid as above, and has at least `length` bytes.
             let bytes = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), length) };
             let is_whole = length < MOST_TEXT_BYTES;
             is_whole.then(|| String::from_utf8_lossy(bytes).into_owned())
@@ -160,10 +161,10 @@ impl Client {
         read: impl FnOnce(&PmixValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let of = self.me.with_rank(rank);
-        // Without it the library blocks until the key is put.
+        // Without this directive the library blocks until the key is put.
         let at_once = Info::on("pmix.immediate");
         let mut found: *mut PmixValue = ptr::null_mut();
-        // SAFETY: a process, a string of C, one directive, and room for a pointer.
+        // SAFETY: the arguments are a process, a C string, one directive, and room for a pointer.
         let status = unsafe {
             (self.functions.get)(
                 &raw const of,
@@ -177,34 +178,36 @@ impl Client {
             return Ok(None);
         }
         self.check("PMIx_Get", status)?;
-        // SAFETY: null, or a value that the library allocated for this call.
+        // SAFETY: `found` is null, or points to a value that the library allocated for this call.
         let Some(value) = (unsafe { found.as_ref() }) else {
             return Ok(None);
         };
         let read = read(value);
         if let Some(free) = self.functions.free_value {
-            // SAFETY: one value that the library has made, which is not used any more. Where there is no such function, it stays.
+            // SAFETY: `found` is one value that the library has made and that is not used any more.
             unsafe { free(found, 1) };
         }
         Ok(read)
     }
 
-    /// Starts a fence, in which all processes of the job participate: values put before it can be read after it.
+    /// Starts a fence, in which all processes of the job participate: values put before the fence can be read after it.
     ///
     /// # Errors
     /// When the library returns an error.
     pub fn begin_fence(&mut self) -> Result<(), Error> {
         // SAFETY: no arguments.
         self.check("PMIx_Commit", unsafe { (self.functions.commit)() })?;
-        // Never freed, as long as the library may call back; they are small, and there are few fences.
+        // State and directive are never freed, since the library may call back at any later time. They are small, and
+        // there are few fences.
         let state: &'static OnceLock<Status> = Box::leak(Box::default());
         let theirs = ptr::from_ref(state).cast_mut().cast::<c_void>();
         let collect: *const Info = Box::leak(Box::new(Info::on("pmix.collect")));
-        // SAFETY: all processes, one directive that is never freed, and a callback with its state, which is never freed.
+        // SAFETY: a null pointer with count 0 means all processes; the directive and the state of the callback are
+        // never freed.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, collect, 1, done, theirs) };
         match status {
             SUCCESS => self.fence = Some(state),
-            // Completed at once, without a callback.
+            // The fence is complete, and the library does not call back.
             OPERATION_SUCCEEDED => self.fence = None,
             failed => return self.check("PMIx_Fence_nb", failed),
         }
@@ -227,13 +230,13 @@ impl Client {
         Ok(true)
     }
 
-    /// Ends the job with this status.
+    /// Ends the job with exit code `code`.
     ///
     /// # Errors
     /// When the library returns an error.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
         let message = string(message);
-        // SAFETY: a string of C; no processes are all of them.
+        // SAFETY: `message` is a C string; a null pointer with count 0 means all processes.
         let status = unsafe { (self.functions.abort)(code, message.as_ptr(), ptr::null_mut(), 0) };
         self.check("PMIx_Abort", status)
     }
@@ -252,11 +255,11 @@ impl Client {
         if status == SUCCESS {
             return Ok(());
         }
-        // SAFETY: a number.
+        // SAFETY: the only argument is a number.
         let words = unsafe { (self.functions.error_string)(status) };
         let words = match words.is_null() {
             true => "no reason given".into(),
-            // SAFETY: not null, a string of C that stays.
+            // SAFETY: `words` is not null, and is a C string that the library never frees.
             false => unsafe { CStr::from_ptr(words) }.to_string_lossy(),
         };
         let why = format!("{words} ({status})");
@@ -264,9 +267,10 @@ impl Client {
     }
 }
 
-/// Callback of a fence: called by a thread of the library.
+/// Callback of a fence. A thread of the library may call it.
 unsafe extern "C" fn done(status: Status, state: *mut c_void) {
-    // SAFETY: null, or the pointer from `begin_fence`, to a state that is only shared and never freed.
+    // SAFETY: `state` is null, or the pointer from `begin_fence` to a `OnceLock` that is never freed and to which only
+    // shared references exist.
     let state = unsafe { state.cast::<OnceLock<Status>>().cast_const().as_ref() };
     // Only the first call counts.
     let _ = state.map(|state| state.set(status));
@@ -277,7 +281,8 @@ fn string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Longer strings are not ours.
+/// Most bytes of a string, with its terminating zero byte. `put` of this client stores shorter strings only, so a
+/// longer string is not a valid value.
 const MOST_TEXT_BYTES: usize = 1 << 20;
 /// `PMIX_OPERATION_SUCCEEDED`.
 const OPERATION_SUCCEEDED: Status = -157;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PMIx, the interface between the processes of an MPI program and launchers such as Slurm (`srun --mpi=pmix`) and
-//! `prterun`. Its wire protocol is private to the library and changes between versions; so `libpmix.so.2`, the name
-//! of versions 3 to 6, is opened when a process finds that it was started by such a launcher, and not needed
-//! otherwise.
+//! `prterun`. Its wire protocol is private to the library and changes between versions; so this crate opens
+//! `libpmix.so.2`, the file name of versions 3 to 6. It does that only in a process that was started by such a
+//! launcher; other processes do not need the library.
 //!
 //! **Knows** ten functions, and the layout of four types, which is the same in versions 4 and 5.
-//! **Never** communicates with a server except through the library; reads no variables except those with the
-//! library's path.
+//! **Never** communicates with a server except through the library, and reads no environment variables except those
+//! that locate the library.
 //!
-//! [`Client`] has the same methods as that of crate `pmi`, so that callers can use either.
+//! [`Client`] has methods like those of `Client` in crate `pmi`, so that callers can use either.
 //!
-//! Threads: a client belongs to one thread at a time; the library has threads of its own.
+//! Threads: a client is used by one thread at a time; the library starts threads of its own.
 //!
 //! # Safety
 //! Each file states why its calls are sound; nothing unsafe is public.
@@ -33,12 +33,12 @@ pub enum Error {
          RMPI_PMIX_LIBRARY may name it"
     )]
     Library(String),
-    /// A function failed.
+    /// A function of the library failed.
     #[error("{function} failed: {why}")]
     Call {
         /// The function.
         function: &'static str,
-        /// The library's text, with its number.
+        /// The library's text for the status, with the number of the status.
         why: String,
     },
     /// The server does not report a required value.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of `libpmix.so.2`, found by the dynamic linker.
+//! Loads `libpmix.so.2` and looks up its functions.
 //!
 //! # Safety
 //! - Each function has the type that the PMIx standard gives it.
@@ -17,13 +17,13 @@ use crate::types::{Info, OpDone, PmixValue, Proc, Status};
 
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// As unsafe as in C.
+        /// The functions of the library. Callers must meet the requirements of the C functions.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Functions {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// `PMIx_Value_free`, which is only a macro in older libraries.
+            /// `PMIx_Value_free`; `None` in older libraries, where it is only a macro.
             pub(crate) free_value: Option<unsafe extern "C" fn(*mut PmixValue, usize)>,
-            /// `PMIx_Get_version`, for messages.
+            /// `PMIx_Get_version`, whose text is shown to the user.
             pub(crate) version: Option<unsafe extern "C" fn() -> *const c_char>,
         }
 
@@ -36,19 +36,20 @@ macro_rules! functions {
                             return Err($symbol.to_str().unwrap_or_default());
                         }
                         type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
-                        // SAFETY: the address of the function of this name, which has this type in the standard.
+                        // SAFETY: `found` is the address of the function of this name, which has this type in the
+                        // standard.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },)*
                     version: {
                         let found = symbol(library, c"PMIx_Get_version");
                         type Function = Option<unsafe extern "C" fn() -> *const c_char>;
-                        // SAFETY: as above; null is none.
+                        // SAFETY: as above; a null pointer becomes `None`.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },
                     free_value: {
                         let found = symbol(library, c"PMIx_Value_free");
                         type Function = Option<unsafe extern "C" fn(*mut PmixValue, usize)>;
-                        // SAFETY: as above; null is none.
+                        // SAFETY: as above; a null pointer becomes `None`.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },
                 })
@@ -68,10 +69,10 @@ functions! {
     error_string = c"PMIx_Error_string": fn(Status) -> *const c_char;
 }
 
-/// Path of the library that would be used, and its version, if it has one.
+/// Path of the library that would be used, and its version if the library reports one.
 ///
 /// # Errors
-/// When none can be used.
+/// When no library can be used.
 pub fn library() -> Result<String, Error> {
     let functions = Functions::load()?;
     let place = file_of(functions.init as *const c_void);
@@ -81,28 +82,29 @@ pub fn library() -> Result<String, Error> {
     let Some(version) = version.filter(|text| !text.is_null()) else {
         return Ok(place);
     };
-    // SAFETY: not null, and a string of C that stays.
+    // SAFETY: `version` is not null, and is a C string that the library never frees.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
     Ok(format!("{place} ({})", version.trim()))
 }
 
-/// The file that contains an address of a library.
+/// The file of the library that contains this address.
 fn file_of(address: *const c_void) -> Option<String> {
     let mut found = mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be queried, and there is room for the result.
     let is_known = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
-    // SAFETY: zeroed before, and null is a value of each of its pointers.
+    // SAFETY: `found` was zeroed before the call, and null is a valid value of each of its pointers.
     let name = unsafe { found.assume_init() }.dli_fname;
     if !is_known || name.is_null() {
         return None;
     }
-    // SAFETY: not null, a string of C that stays as long as the library, which is never unloaded.
+    // SAFETY: `name` is not null, and is a C string that is valid as long as the library is loaded; the library is
+    // never unloaded.
     let name = unsafe { CStr::from_ptr(name) };
     Some(name.to_string_lossy().into_owned())
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: the handle of a library that is loaded, and a string of C.
+    // SAFETY: the arguments are the handle of a loaded library and a C string.
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
@@ -123,7 +125,8 @@ impl Functions {
     }
 }
 
-/// Candidate paths, best first: the user's, the launcher's installation, and the dynamic linker's search.
+/// Candidate paths, best first. `RMPI_PMIX_LIBRARY` is the only candidate if it is set; otherwise the candidates are
+/// the files in the launcher's installation, then the name alone, which the dynamic linker searches.
 fn places() -> Vec<PathBuf> {
     let named = |variable| env::var_os(variable).filter(|text| !text.is_empty());
     if let Some(library) = named("RMPI_PMIX_LIBRARY") {
@@ -146,7 +149,8 @@ fn places() -> Vec<PathBuf> {
 fn open(place: &std::path::Path) -> Result<*mut c_void, String> {
     let name = CString::new(OsStr::as_bytes(place.as_os_str()));
     let name = name.map_err(|_| "RMPI_PMIX_LIBRARY has a zero byte".to_owned())?;
-    // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
+    // SAFETY: `name` is a C string. Loading runs the library's initializers, which linking with the library would run
+    // too.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !library.is_null() {
         return Ok(library);
@@ -156,10 +160,10 @@ fn open(place: &std::path::Path) -> Result<*mut c_void, String> {
     if words.is_null() {
         return Err(format!("{} cannot be opened", place.display()));
     }
-    // SAFETY: not null, a C string, and no other call in between.
+    // SAFETY: `words` is not null, and is a C string; this thread has called no function of the dynamic linker since.
     let words = unsafe { CStr::from_ptr(words) };
     Err(words.to_string_lossy().into_owned())
 }
 
-/// The name of versions 3 to 6.
+/// File name of the library in PMIx versions 3 to 6.
 const NAME: &str = "libpmix.so.2";

@@ -2,8 +2,8 @@
 //! Types of the PMIx standard, with the layout of versions 4 and 5.
 //!
 //! # Safety
-//! Nothing here calls the library. Zero is a valid value of all types (`PMIX_*_CONSTRUCT`), and their sizes are
-//! checked below.
+//! This file makes no calls. All zero bytes are a valid value of each type (`PMIX_*_CONSTRUCT`), and the sizes of the
+//! types are checked below.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -14,7 +14,7 @@ pub(crate) type Status = c_int;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Proc {
-    /// Terminated by a zero byte.
+    /// A string terminated by a zero byte.
     pub(crate) namespace: [c_char; 256],
     pub(crate) rank: u32,
 }
@@ -67,7 +67,7 @@ pub(crate) const SUCCESS: Status = 0;
 pub(crate) const NOT_FOUND: Status = -46;
 
 impl Proc {
-    /// Not initialized.
+    /// An empty namespace and rank 0, as before `PMIx_Init`.
     pub(crate) const fn none() -> Self {
         Self {
             namespace: [0; 256],
@@ -75,7 +75,7 @@ impl Proc {
         }
     }
 
-    /// Another process of the same namespace.
+    /// The process with rank `rank` in the namespace of `self`.
     pub(crate) const fn with_rank(&self, rank: u32) -> Self {
         Self { rank, ..*self }
     }
@@ -83,7 +83,7 @@ impl Proc {
 
 #[cfg(test)]
 impl Data {
-    /// Bytes as a library has left them.
+    /// A union with these bytes.
     pub(crate) const fn of(room: [u64; 3]) -> Self {
         Self { room }
     }
@@ -104,10 +104,10 @@ impl PmixValue {
 }
 
 impl Info {
-    /// A flag that is set.
+    /// A directive that sets the flag `key`.
     pub(crate) fn on(key: &str) -> Self {
         let mut name = [0; 512];
-        // At least one byte stays zero.
+        // The last byte stays zero and terminates the key.
         for (place, byte) in name[..511].iter_mut().zip(key.bytes()) {
             *place = byte.cast_signed();
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Command line of the remote shell, for `rmpiexec` and for the benchmarks between hosts: `ssh` and its options, the
-//! words of the line that `--launcher` names, and quoting for a shell. And the names of hosts: [`word`].
+//! Builds the command line of the remote shell for `rmpiexec` and for the benchmarks between hosts: `ssh` and its
+//! options, splitting the command line given with `--launcher`, and quoting for a shell. Module [`word`] parses host
+//! names.
 //!
-//! **Knows** the options of `ssh`, quoting of shells, and the words of `--host`.
+//! **Knows** the options of `ssh`, the quoting rules of shells, and the words of `--host`.
 //! **Never** starts anything, and makes no system call.
 
 pub mod word;
 
-/// `ssh` with options that disable prompts and forwarding, and set a timeout.
+/// `ssh` with options that disable prompts, connection sharing and forwarding, and set a connection timeout of 20 s.
 pub const SSH: [&str; 14] = [
     "ssh",
     "-x",
@@ -25,7 +26,7 @@ pub const SSH: [&str; 14] = [
     "ClearAllForwardings=yes",
 ];
 
-/// Splits a line at blanks, with quotes as in a shell; returns at least one word.
+/// Splits a line into words at blanks, with the quoting rules of a shell; returns at least one word.
 ///
 /// # Errors
 /// A message for the user.
@@ -57,7 +58,7 @@ pub fn split(line: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Quotes a word for any login shell.
+/// Quotes a word so that any login shell parses it as one word.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
@@ -67,7 +68,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// These words as a line for a shell.
+/// Quotes these words and joins them to a line for a shell.
 #[must_use]
 pub fn joined(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One word that names hosts: `a`, `a:3`, `a:*`, `me@a`, `192.0.2.1:2`, `[fe80::1]:2`, and ranges of numbers, which
-//! keep their leading zeros: `n[01-16,20]:2`, `c[1-2]x[3-4]`.
+//! Parses a word that names hosts: `a`, `a:3`, `a:*`, `me@a`, `192.0.2.1:2`, `[fe80::1]:2`, or a word with ranges of
+//! numbers, which keep their leading zeros: `n[01-16,20]:2`, `c[1-2]x[3-4]`.
 
 use std::net::Ipv6Addr;
 
-/// Most hosts; a longer range is an error.
+/// Most hosts that one word may name; a word with more is an error.
 pub const MOST_HOSTS: usize = 65_536;
 
-/// Number of slots after a name.
+/// Number of slots that follows a host's name in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
-    /// None is given.
+    /// The word has no number of slots.
     #[default]
     Bare,
     /// `:3`.
@@ -19,18 +19,18 @@ pub enum Count {
     All,
 }
 
-/// The contents of a word.
+/// The parsed form of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostWord {
-    /// The hosts, all with the same user and count.
+    /// The hosts. User and count apply to each of them.
     pub names: Vec<String>,
     /// User name.
     pub user: Option<String>,
-    /// Slots of each host.
+    /// Slots per host.
     pub count: Count,
 }
 
-/// An error in a text, and its position.
+/// An error in a text, and the position of the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WordError {
     /// Characters before the position.
@@ -53,7 +53,7 @@ impl WordError {
     }
 }
 
-/// A text for a message: without control characters, and truncated.
+/// Prepares a text for a message: escapes control characters and quotes, and truncates the text after 60 characters.
 #[must_use]
 pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
@@ -143,7 +143,7 @@ pub fn slots(text: &str) -> Result<u32, WordError> {
     }
 }
 
-/// Most slots; a larger number is an error, since no system has so many processes.
+/// Most slots of a host; a larger number is an error, since no system has so many processes.
 const MOST_SLOTS: u32 = 1 << 22;
 
 /// Formats names as a list that [`split`] and [`read`] parse into the same names, in order: `n[01-16],m2`. Names have
@@ -160,7 +160,7 @@ pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     words.join(",")
 }
 
-/// Names with consecutive numbers.
+/// Names that differ only in their last digits, which are consecutive numbers.
 struct NumberedNames<'a> {
     head: &'a str,
     /// Digits of each number.
@@ -171,7 +171,7 @@ struct NumberedNames<'a> {
 
 impl<'a> NumberedNames<'a> {
     fn of(name: &'a str) -> Self {
-        // Longer digit strings are not numbers of hosts.
+        // Only the last nine digits count as the number, so it fits in its type.
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit);
         let is_address = name.contains(':');
         let width = if is_address {
@@ -297,7 +297,8 @@ fn names(text: &str) -> Result<Vec<String>, WordError> {
     Ok(all)
 }
 
-/// Checks that a resolver or a remote shell's configuration may have this name.
+/// Checks that a name, outside its brackets, has only characters that a resolver or the configuration of a remote shell
+/// accepts.
 fn check_name(text: &str) -> Result<(), WordError> {
     let mut inside = false;
     let fits = |letter: char| {
@@ -312,13 +313,13 @@ fn check_name(text: &str) -> Result<(), WordError> {
     }
 }
 
-/// The error for the character at `at`, which is invalid in `thing`.
+/// The message for the character at position `at`, which is invalid in `thing`.
 fn letter_words(text: &str, at: usize, thing: &str) -> String {
     let letter = text.chars().nth(at).unwrap_or_default();
     format!("{letter:?} has no place in {thing}")
 }
 
-/// The numbers in brackets, as they are written.
+/// The numbers that a list in brackets stands for, with their leading zeros.
 fn numbers(text: &str) -> Result<Vec<String>, WordError> {
     let mut all = Vec::new();
     let mut at = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access to everything that an allocation is detected by: environment variables, files, programs, and this host's name.
+//! Access to everything by which an allocation is detected: environment variables, files, programs, and this host's
+//! name.
 
 use crate::program::cause;
 use std::fs::File;
@@ -7,34 +8,34 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Access to the system for the detection of allocations.
+/// What the detection of allocations reads from the system.
 pub(crate) trait JobEnvironment {
-    /// The value of a variable that is set and not empty.
+    /// The value of a variable; `None`: it is not set, or is empty.
     fn variable(&self, name: &str) -> Option<String>;
 
     /// The contents of a file.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason, in words, why the file cannot be read.
     fn file(&self, path: &Path) -> Result<String, String>;
 
-    /// Whether a program of this name is found.
+    /// Whether an executable program of this name is in one of the folders of `PATH`.
     fn has_program(&self, name: &str) -> bool;
 
-    /// The output of a program.
+    /// Runs a command, the program and its arguments, and returns its standard output.
     ///
     /// # Errors
-    /// Why it has failed.
+    /// The reason, in words, why the program cannot be started or has failed.
     fn answer(&self, command: &[&str]) -> Result<String, String>;
 
-    /// The host name.
+    /// The name of this host.
     fn own(&self) -> String;
 }
 
 /// The environment of this process.
 pub(crate) struct ProcessEnvironment;
 
-/// Largest file that is read.
+/// Size of the largest file that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
 impl JobEnvironment for ProcessEnvironment {
@@ -90,7 +91,7 @@ mod recorded {
     use super::*;
     use std::collections::HashMap;
 
-    /// A recorded environment.
+    /// A recorded environment, for tests.
     #[derive(Debug, Default, Clone)]
     pub(crate) struct FakeEnvironment {
         own: String,
@@ -101,7 +102,7 @@ mod recorded {
     }
 
     impl FakeEnvironment {
-        /// On a host of this name.
+        /// The empty environment of a host of this name.
         pub(crate) fn of(own: &str) -> Self {
             Self {
                 own: own.to_owned(),
@@ -121,19 +122,19 @@ mod recorded {
             pairs.fold(self, |all, (name, value)| all.with(name, value))
         }
 
-        /// Adds a file.
+        /// Adds a file with this text.
         pub(crate) fn with_file(mut self, path: &str, text: &str) -> Self {
             self.files.insert(path.to_owned(), text.to_owned());
             self
         }
 
-        /// Adds a program.
+        /// Adds a program of this name to those that are found.
         pub(crate) fn with_program(mut self, name: &str) -> Self {
             self.programs.push(name.to_owned());
             self
         }
 
-        /// Adds a program with this output.
+        /// Adds the output `text` of the command `line`.
         pub(crate) fn with_answer(mut self, line: &str, text: &str) -> Self {
             self.answers.insert(line.to_owned(), text.to_owned());
             self

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flux: the resources of an instance, which `flux resource R` prints as specified in Flux's RFC 20: host names, and
-//! the cores of each broker rank.
+//! Flux: reads the resources of an instance from the output of `flux resource R`, in the form that Flux's RFC 20
+//! specifies: the host names, and the cores of each broker rank.
 
 use super::{Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, host};
 use remote_shell::word;
@@ -70,14 +70,14 @@ pub(super) fn read(
     }))
 }
 
-/// The command that runs a program on the hosts of these brokers, without the program.
+/// The command that runs a program on the hosts of the brokers with these ranks, up to the program's name.
 pub(super) fn step(ranks: &[u32]) -> Vec<String> {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     let ranks = format!("--rank={}", ranks.join(","));
     vec!["flux".to_owned(), "exec".to_owned(), ranks]
 }
 
-/// The hosts, and the broker rank of each.
+/// The hosts, with a slot for each core, and the broker rank of each host. `text` is the output of `flux resource R`.
 fn hosts(text: &str) -> Option<(Vec<super::JobHost>, Vec<u32>)> {
     let resources: Resources = serde_json::from_str(text).ok()?;
     let mut names = Vec::new();
@@ -86,7 +86,7 @@ fn hosts(text: &str) -> Option<(Vec<super::JobHost>, Vec<u32>)> {
             names.extend(word::read(part).ok()?.names);
         }
     }
-    // The names are in the order of the broker ranks.
+    // The names in `nodelist` are in the order of the broker ranks.
     let mut cores = Vec::new();
     for part in &resources.execution.parts {
         let count = u32::try_from(numbers(&part.children.core)?.len()).ok()?;
@@ -101,7 +101,7 @@ fn hosts(text: &str) -> Option<(Vec<super::JobHost>, Vec<u32>)> {
     })
 }
 
-/// Parses `0-3,7`.
+/// Parses a list of numbers and ranges such as `0-3,7`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Batch systems that list hosts: PBS and Cobalt have a file with a name per slot, LSF a variable with pairs of name
-//! and slots, Grid Engine a file with a name and its slots per line. All run `rmpiexec` on one of those hosts, so a
-//! list without this host belongs to another job.
+//! and slots, Grid Engine a file with a name and its slots per line. All these batch systems run a job's script, and
+//! `rmpiexec` in it, on one of the listed hosts. A list that lacks this host therefore belongs to another job.
 
 use super::{Allocation, AllocationError, JobEnvironment, Manager, host, may_be_same};
 use crate::hosts::Slots;
@@ -9,7 +9,7 @@ use remote_shell::word;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// PBS: `PBS_NODEFILE` has a line for each slot.
+/// PBS: `PBS_NODEFILE` names a file with a line for each slot.
 pub(super) fn pbs(
     environment: &dyn JobEnvironment,
     is_sure: bool,
@@ -24,7 +24,7 @@ pub(super) fn pbs(
     }))
 }
 
-/// Cobalt: as PBS.
+/// Cobalt: `COBALT_NODEFILE` names a file with a line for each slot.
 pub(super) fn cobalt(
     environment: &dyn JobEnvironment,
     is_sure: bool,
@@ -33,8 +33,9 @@ pub(super) fn cobalt(
     of_lines(environment, is_sure, Manager::Cobalt, variables)
 }
 
-/// LSF: `LSB_MCPU_HOSTS` has `n1 4 n2 2`; if that would be too long, the file of `LSB_DJOB_HOSTFILE` has a line for
-/// each slot, and old releases have the same in `LSB_HOSTS`.
+/// LSF: `LSB_MCPU_HOSTS` has pairs of name and slots, such as `n1 4 n2 2`. If these pairs would be too long, LSF sets
+/// `LSB_DJOB_HOSTFILE` to the name of a file with a line for each slot. Old releases set `LSB_HOSTS` to a list with a
+/// name for each slot.
 pub(super) fn lsf(
     environment: &dyn JobEnvironment,
     is_sure: bool,
@@ -61,7 +62,7 @@ pub(super) fn lsf(
     }))
 }
 
-/// Grid Engine: `PE_HOSTFILE` names a file with lines `n1.lab 4 all.q@n1.lab UNDEFINED`.
+/// Grid Engine: `PE_HOSTFILE` names a file with lines such as `n1.lab 4 all.q@n1.lab UNDEFINED`.
 pub(super) fn sge(
     environment: &dyn JobEnvironment,
     is_sure: bool,
@@ -101,7 +102,8 @@ pub(super) fn sge(
     }))
 }
 
-/// A file with a line for each slot.
+/// Reads an allocation from a file with a line for each slot. `job` and `list` are the variables with the job's id and
+/// with the path of the file.
 fn of_lines(
     environment: &dyn JobEnvironment,
     is_sure: bool,
@@ -150,7 +152,7 @@ fn pair_words(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
     })
 }
 
-/// The allocation of these entries. Repeated names add slots.
+/// Makes an allocation of these pairs of host name and slots. The slots of a repeated name are added up.
 fn made(
     environment: &dyn JobEnvironment,
     is_sure: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Allocations of batch systems: hosts with slots, the requested number of ranks, and the command that starts a
-//! program on the hosts. They are described by environment variables and by files that these name.
+//! Allocations of batch systems: hosts with slots, the requested number of ranks, and the command that starts a program
+//! on the hosts. Environment variables, the files that they name, and the output of commands describe an allocation.
 //!
 //! **Knows** those variables, files and commands, and detects stale ones of another job or another host.
 //! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
@@ -48,7 +48,7 @@ pub enum Manager {
     Flux,
 }
 
-/// `--rm`: the batch system to use; `None`: none.
+/// The value of `--rm`: the batch system to use, or `None` for `--rm none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManagerChoice(pub Option<Manager>);
 
@@ -86,40 +86,41 @@ impl fmt::Display for Manager {
     }
 }
 
-/// An allocation.
+/// The hosts that a batch system has allocated to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// The batch system.
     pub manager: Manager,
-    /// Its name of the job.
+    /// The job's name in the batch system.
     pub job: String,
     /// All hosts, each with its slots.
     pub hosts: Vec<JobHost>,
-    /// Number of ranks requested by the user, if known; otherwise there is one per slot.
+    /// Number of ranks that the user has requested from the batch system, if known. If not, the job has a rank for each
+    /// slot.
     pub ranks: Option<u32>,
-    /// CPUs per rank requested by the user.
+    /// CPUs per rank that the user has requested from the batch system.
     pub cpus_per_rank: Option<u32>,
-    /// Command that starts a program on one of the hosts, without host and program. `None`: hosts are reached by
-    /// `ssh`.
+    /// Command that starts a program on one of the hosts, up to the host's name. `None`: hosts are reached by `ssh`.
     pub command: Option<Vec<String>>,
     /// Command that starts a program on many of the hosts at once.
     pub steps: Option<StepLauncher>,
-    /// Where the list of hosts was found.
+    /// The variable or command that names the hosts.
     pub source: String,
     /// What was found: variables with their values, files, programs.
     pub seen: Vec<String>,
-    /// Batch systems that were tried before and have no allocation.
+    /// Batch systems that were tried before this one and have no allocation.
     pub tried_before: Vec<Manager>,
 }
 
 impl Allocation {
-    /// Its name in messages.
+    /// The job's name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         format!("job {} of {}", self.job, self.manager)
     }
 
-    /// The lines of `--report`: batch system, findings, and how daemons are started. `launcher` is the user's option.
+    /// The lines of `--report`: the batch system, the findings, and how daemons are started. `choice` is the value of
+    /// `--rm`, `launcher` the remote shell that the user has chosen.
     pub(crate) fn lines(
         &self,
         choice: Option<ManagerChoice>,
@@ -143,7 +144,7 @@ impl Allocation {
         ]
     }
 
-    /// Describes which batch systems were tried, and the variables that were found.
+    /// Describes which batch systems were tried, and what was found.
     fn tried_managers(&self, choice: Option<ManagerChoice>) -> String {
         let found = self.seen.join(", ");
         if choice.is_some() {
@@ -161,13 +162,13 @@ impl Allocation {
         }
     }
 
-    /// The line of `--report` when hosts are used that are not part of it.
+    /// The line of `--report` for a job that uses hosts outside this allocation.
     pub(crate) fn unused(&self) -> String {
         let name = self.name();
         format!("{name} is not used: not all hosts that are named are of it")
     }
 
-    /// The step command, for messages.
+    /// The name of the command that starts a step, for messages.
     fn step_name(&self) -> Option<&'static str> {
         self.steps.as_ref().map(|steps| match steps {
             StepLauncher::Srun => "one step of srun",
@@ -190,7 +191,7 @@ impl Allocation {
         )
     }
 
-    /// The command that starts a program on all these hosts at once, without the program.
+    /// The command that starts a program on all these hosts at once, up to the program's name.
     pub(crate) fn step(&self, hosts: &[RemoteHost]) -> Option<Vec<String>> {
         let is_plain = |host: &RemoteHost| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
@@ -206,12 +207,14 @@ impl Allocation {
         }
     }
 
-    /// The variable with a host's name in the step, if that differs from its host name.
+    /// The variable that holds, in each process of a step, the batch system's name of the process's host. `None`: that
+    /// name is the host name.
     pub(crate) fn step_variable(&self) -> Option<String> {
         (self.steps == Some(StepLauncher::Srun)).then(|| "SLURMD_NODENAME".to_owned())
     }
 
-    /// The hosts with their slots, in the form of `--host`; long lists are truncated.
+    /// The hosts with their slots, in the form of `--host`. Of a long list, this names only the first hosts and counts
+    /// the others.
     fn hosts_shown(&self) -> String {
         const MOST: usize = 16;
         let one = |host: &JobHost| match host.slots {
@@ -225,7 +228,7 @@ impl Allocation {
         shown.join(" ")
     }
 
-    /// Whether all these hosts are part of it.
+    /// Whether all these hosts are part of this allocation.
     pub(crate) fn has(&self, hosts: &[JobHost]) -> bool {
         let names: std::collections::HashSet<&str> =
             self.hosts.iter().map(|host| host.name.as_str()).collect();
@@ -239,16 +242,16 @@ impl Allocation {
 pub enum StepLauncher {
     /// `srun`.
     Srun,
-    /// `flux exec`, which identifies hosts by broker ranks: those of [`Allocation::hosts`].
+    /// `flux exec`, which identifies hosts by broker ranks. These are the broker ranks of [`Allocation::hosts`].
     Flux(Vec<u32>),
 }
 
-/// Why there is no allocation although a variable is set.
+/// Why a batch system has no usable allocation although its variable is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AllocationError {
-    /// The variables are stale: the reason.
+    /// The variables seem to be left over from another job. The text says why.
     Stale(String),
-    /// The user must change something.
+    /// The user must change something. The text says what is wrong.
     Wrong(String),
 }
 
@@ -258,10 +261,12 @@ impl AllocationError {
     }
 }
 
-/// The allocation of this shell, of the batch system that `--rm` names or of the first that has one.
+/// Finds the allocation of this shell: that of the batch system which `--rm` names, or that of the first batch system
+/// which has one.
 ///
 /// # Errors
-/// A message for the user: the batch system of `--rm` has no allocation, or its variables are invalid.
+/// A message for the user: the batch system that `--rm` names has no allocation, or the variables of a batch system are
+/// invalid.
 pub(crate) fn find(
     choice: Option<ManagerChoice>,
     environment: &dyn JobEnvironment,
@@ -282,7 +287,7 @@ pub(crate) fn find(
             }
         };
     }
-    // In the order of the enumeration.
+    // The batch systems are tried in the order of the enumeration.
     let managers = Manager::value_variants();
     for (at, manager) in managers.iter().copied().enumerate() {
         match read(manager, environment, false) {
@@ -307,7 +312,7 @@ pub(crate) fn find(
     Ok(None)
 }
 
-/// The variable that marks a job of this batch system.
+/// The variable that is set in a job of this batch system.
 fn job_variable(manager: Manager) -> &'static str {
     match manager {
         Manager::Slurm => "SLURM_JOB_ID",
@@ -319,7 +324,8 @@ fn job_variable(manager: Manager) -> &'static str {
     }
 }
 
-/// `is_sure`: the user has named the batch system, so the list need not have this host.
+/// Reads the allocation of a batch system. `is_sure`: the user has named the batch system, so that its list of hosts
+/// need not contain this host.
 fn read(
     manager: Manager,
     environment: &dyn JobEnvironment,
@@ -339,8 +345,7 @@ fn read(
     Ok(found?.map(|allocation| Allocation { seen, ..allocation }))
 }
 
-/// Lines for `rmpi-info`: the batch system's job of this shell, its hosts, how they are reached, and what was
-/// inspected.
+/// Lines for `rmpi-info`: the batch system's job of this shell, its hosts, how they are reached, and what was found.
 #[must_use]
 pub fn describe_shell_job() -> Vec<String> {
     summary(&ObserverEnvironment(&ProcessEnvironment))
@@ -368,7 +373,7 @@ fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
     lines
 }
 
-/// A host of an allocation.
+/// A host of an allocation, with one slot at least.
 fn host(name: String, slots: u32) -> JobHost {
     JobHost {
         name,
@@ -380,15 +385,15 @@ fn host(name: String, slots: u32) -> JobHost {
     }
 }
 
-/// Whether two names may mean the same host: compares up to the first dot, since one may be fully qualified. Only
-/// used to detect stale lists: a false match is resolved elsewhere.
+/// Whether two names may mean the same host. They are compared only up to the first dot, since one of them may be fully
+/// qualified. Two different hosts may therefore match.
 fn may_be_same(one: &str, other: &str) -> bool {
     let first = |name: &str| name.split('.').next().map(str::to_ascii_lowercase);
     first(one) == first(other)
 }
 
-/// Environment variables that describe one task of a batch system, and not the processes that it starts: ranks do not
-/// inherit them.
+/// Whether an environment variable describes one task of a batch system. Such a variable is wrong for the processes
+/// that the task starts, so ranks do not inherit it.
 pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 12] = [
         b"SLURM_PROCID",
@@ -456,7 +461,7 @@ mod tests {
         assert_eq!(found(&both, Some(ManagerChoice(None))).0, "none");
     }
 
-    /// The lines of `--report` about hosts there.
+    /// The lines of `--report` about hosts, for this command line in this environment.
     fn reported(environment: &FakeEnvironment, line: &str) -> Vec<String> {
         let message = line.split_whitespace().map(Into::into).collect();
         let room = JobLimits { cpus: 2, nodes: 1 };
@@ -583,7 +588,7 @@ mod tests {
         assert!(message.contains("/gone") && remarks.is_empty(), "{message}");
     }
 
-    /// The result of a command line there: hosts with their ranks, and the command that reaches them.
+    /// The result of this command line in this environment: hosts with their ranks, and the command that reaches them.
     fn understood(environment: &FakeEnvironment, line: &str) -> String {
         let message = line.split_whitespace().map(Into::into).collect();
         let room = JobLimits { cpus: 2, nodes: 1 };
@@ -640,7 +645,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the variables and files contain, the result has hosts with names and slots, or is an error.
+        /// Whatever the variables and files contain, each host of an allocation has a name and at least one slot.
         #[test]
         fn nothing_that_surrounds_a_process_is_too_strange(
             texts in proptest::collection::vec("[a-c0-3,()x\\[\\]\\-: \\n*.@\\PC]{0,30}", 6),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wrappers of an environment: one that records what was found, for reports, and one for processes that start no job.
+//! Wrappers of an environment. One records what was found, for reports; the other is for processes that start no job.
 
 use super::JobEnvironment;
 use remote_shell::word;
@@ -20,7 +20,7 @@ impl<'a> RecordingEnvironment<'a> {
         }
     }
 
-    /// The findings, each once, in order.
+    /// The findings in the order in which they were made, each only once.
     pub(super) fn into_seen(self) -> Vec<String> {
         self.seen.into_inner()
     }
@@ -66,7 +66,8 @@ impl JobEnvironment for RecordingEnvironment<'_> {
     }
 }
 
-/// Environment of a process that starts no job: it may be one of several tasks.
+/// The environment of a process that starts no job. Such a process may be one of several tasks of a Slurm step, so this
+/// hides the number of tasks.
 pub(super) struct ObserverEnvironment<'a>(pub(super) &'a dyn JobEnvironment);
 
 impl JobEnvironment for ObserverEnvironment<'_> {

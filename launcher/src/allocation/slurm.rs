@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slurm: `SLURM_JOB_NODELIST` and the lists of numbers beside it, as `salloc`, `sbatch` and `srun` set them.
+//! Slurm: reads `SLURM_JOB_NODELIST` and the variables with numbers for each host, as `salloc`, `sbatch` and `srun` set
+//! them.
 
 use super::{
     Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, host, may_be_same,
@@ -18,7 +19,8 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// The same for many hosts at once. It survives failed hosts, and does not end the others when the first task exits.
+/// Command that starts a program on many hosts of the allocation at once, up to the number and names of the hosts. The
+/// step continues on the other hosts when one host fails or one task exits.
 const STEP: [&str; 9] = [
     "srun",
     "--overlap",
@@ -31,7 +33,7 @@ const STEP: [&str; 9] = [
     "--ntasks-per-node=1",
 ];
 
-/// Command that starts a program on all these hosts, without the program.
+/// Command that starts a program on all these hosts at once, up to the program's name.
 pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let count = names.clone().count();
     let list = word::packed(names);
@@ -43,7 +45,7 @@ pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Stri
     STEP.map(str::to_owned).into_iter().chain(which).collect()
 }
 
-/// Variables that `srun` reads as options: they belong to the user's own job and must not affect the start of
+/// Variables that `srun` reads as options. They apply to the user's own job, and must not affect the start of
 /// shepherds.
 pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
     "SLURM_CPUS_PER_TASK",
@@ -91,7 +93,8 @@ pub(super) fn read(
         )));
     }
     let slots = slots(environment, names.len(), cpus_per_rank.unwrap_or(1));
-    // Inside a step of one task, such as a shell, these variables describe the step.
+    // Inside a step of one task, such as an interactive shell, these variables count the tasks of the step, not of the
+    // job.
     let requested = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
     let ranks = requested.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
     let own = environment.variable("SLURMD_NODENAME");
@@ -142,8 +145,9 @@ fn names(list: &str) -> Result<Vec<String>, AllocationError> {
     Ok(names)
 }
 
-/// The slots of each host: the tasks that Slurm would put there. Inside a step the variable describes the step, which
-/// may have fewer hosts; then slots are computed from the CPUs.
+/// The slots of each host: the tasks that Slurm would start on it, as in `SLURM_TASKS_PER_NODE`. Inside a step, that
+/// variable describes the step, which may have fewer hosts than the job. In this case, the slots of a host are its CPUs
+/// divided by those per rank. If the CPUs are not known either, each host has one slot.
 fn slots(environment: &dyn JobEnvironment, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
     let listed = |name: &str| {
         let text = environment.variable(name)?;
@@ -158,7 +162,7 @@ fn slots(environment: &dyn JobEnvironment, hosts: usize, cpus_per_rank: u32) -> 
     tasks.or_else(by_cpus).unwrap_or_else(|| vec![1; hosts])
 }
 
-/// Parses `2,1(x3),4`.
+/// Parses a list of numbers with repetitions, such as `2,1(x3),4`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
     use crate::hosts::Slots;
 
-    /// As set by `salloc -N 3 -n 7`.
+    /// The variables that `salloc -N 3 -n 7` sets.
     const SALLOC: &str = "SLURM_JOB_ID=11
         SLURM_JOB_NODELIST=n[1-2,10]
         SLURM_NNODES=3

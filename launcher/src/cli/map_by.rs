@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The value of `--map-by`: where the next rank goes, with the modifiers of Open MPI: `ppr:2:node`,
-//! `node:OVERSUBSCRIBE`.
+//! Parses the value of `--map-by`, which determines where the next rank is placed. Accepts the modifiers of Open MPI:
+//! `ppr:2:node`, `node:OVERSUBSCRIBE`.
 
 use crate::affinity::Mapping;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -12,9 +12,9 @@ use std::ffi::OsStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapBy {
     pub(crate) mapping: Mapping,
-    /// `ppr:N:node`.
+    /// `N` of `ppr:N:node`.
     pub(crate) per_host: Option<u32>,
-    /// `NOOVERSUBSCRIBE`: more ranks than slots are an error.
+    /// Whether more ranks than slots are an error (`NOOVERSUBSCRIBE`).
     pub(crate) is_strict: bool,
 }
 
@@ -41,7 +41,7 @@ impl MapBy {
     }
 }
 
-/// Parses the value for clap, which completes the simple values.
+/// Parser of the value for clap. Shell completions offer only the values without modifiers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MapByParser;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parsing of a command line as users type it: long options with one dash, and messages for words that are not
-//! understood.
+//! Parses a command line as users type it, including long options with one dash. Makes messages for words that are not
+//! valid.
 
 use super::{Options, UsageError};
 use crate::foreign_options;
@@ -19,7 +19,7 @@ pub(super) fn options(words: &[OsString]) -> Result<Options, clap::Error> {
     Options::from_arg_matches(&matches)
 }
 
-/// Adds the second dash to long options that were typed with one, such as `-np` and `-genv`, up to the program.
+/// Adds a second dash to long options that were typed with one dash, such as `-np` and `-genv`. Stops at the program.
 fn lengthen(command: &clap::Command, words: &mut [OsString]) {
     let mut next = 0;
     while let Some(word) = words.get_mut(next) {
@@ -38,7 +38,8 @@ fn lengthen(command: &clap::Command, words: &mut [OsString]) {
     }
 }
 
-/// Whether the text after a single dash is a long option, correct or mistyped, rather than a group of short ones.
+/// Whether the text after a single dash is meant as a long option, correct or mistyped, not as a group of short
+/// options.
 fn is_long(command: &clap::Command, name: &str) -> bool {
     let short = |letter: char| {
         command
@@ -135,7 +136,7 @@ pub(super) fn usage_error(error: &clap::Error, typed: &[OsString]) -> UsageError
     UsageError(text)
 }
 
-/// The message for a value that an option does not have.
+/// The message for a value that an option does not accept.
 fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
     let name = option.split(' ').next().unwrap_or_default();
     let name = as_typed(name, typed);
@@ -154,7 +155,7 @@ fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
     format!("{name} {given}: expected {expected}")
 }
 
-/// An option with the dashes that the user typed.
+/// The option with the dashes, and under the name, that the user typed.
 fn as_typed(option: &str, typed: &[OsString]) -> String {
     let Some(bare) = option.strip_prefix("--") else {
         return option.to_owned();
@@ -172,7 +173,7 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
     found.unwrap_or_else(|| option.to_owned())
 }
 
-/// Options with several names, the one that clap reports first.
+/// Options with several names; the first name of each is the one that clap reports.
 const SEVERAL: &[&[&str]] = &[
     &["np", "n"],
     &["host", "hosts", "H"],

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Variables of the ranks' environment, from `-x`, `-env` and `-genv`.
+//! Parses `-x`, `-env` and `-genv`, which set variables of the ranks' environment.
 
 use super::{Options, UsageError, Variable};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// The variables of `-genv`, no matter which program they precede.
+/// The variables of all `-genv` options. They apply to all programs, whichever program they precede.
 pub(super) fn of_all(all: &[Options]) -> Result<Vec<Variable>, UsageError> {
     let mut everywhere = Vec::new();
     for options in all {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU preference of ranks that outnumber the CPUs: a rank that is in MPI and sleeps much is bound to one CPU with
-//! its neighbours, since a wake-up on the same CPU is many times cheaper than one across CPUs. The preference is
-//! removed where it does harm:
+//! Controls the preferred CPUs of ranks that outnumber the cores. When a rank calls `MPI_Init`, it is bound to one CPU
+//! together with neighbouring ranks, since a wake-up on the same CPU is many times cheaper than one across CPUs. The
+//! binding is removed in two cases:
 //!
-//! - a rank waits long for its CPU while another CPU is mostly idle: it gets the whole mask, and the preference again
-//!   once it sleeps most of the time;
-//! - a rank has several threads: all of them get the whole mask, permanently.
+//! - A rank waits long for its CPU while another CPU is mostly idle. The rank gets the whole mask, and is bound again
+//!   once it sleeps most of the time.
+//! - A rank has several threads. All its threads get the whole mask for the rest of its MPI program.
 //!
-//! A rank whose mask differs from the job's in `MPI_Init` was bound by the program or the user and is left alone.
-//! Programs that never call MPI keep the whole mask.
+//! If the mask of a rank differs from the job's mask in `MPI_Init`, the program or the user has bound the rank, and the
+//! daemon does not change its mask. Programs that never call MPI keep the whole mask.
 //!
-//! The daemon does this rather than the library, which is not active while its program computes.
+//! The daemon controls the masks because the library is not active while its program computes.
 
 use super::{Daemon, sweep};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Interval between two checks: the first for few ranks, the second per rank for many.
+/// The interval between two checks is the larger of `LOOK_EVERY` and `LOOK_EVERY_PER_RANK` times the number of ranks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
 
@@ -28,19 +28,20 @@ pub(super) struct CpuPreference {
     pid: u32,
     /// Its preferred CPU.
     cpu: usize,
-    /// It is bound to that CPU now.
+    /// Whether the rank is bound to its preferred CPU now.
     preferring: bool,
     last: SchedSample,
 }
 
-/// The scheduler's counters of a process since its start, in nanoseconds.
+/// The scheduler's counters of a process or thread since its start, in nanoseconds: time on a CPU (`run`), and time
+/// waiting for a CPU (`delay`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SchedSample {
     run: u64,
     delay: u64,
 }
 
-/// CPU use of a rank between two checks.
+/// CPU use of a rank between two checks, in nanoseconds as in [`SchedSample`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuUse {
     cpu: usize,
@@ -49,7 +50,7 @@ struct CpuUse {
     delay: u64,
 }
 
-/// Time used on a CPU by the ranks that prefer it.
+/// Time on a CPU, in nanoseconds, of the ranks that are bound to the CPU as their preferred one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuLoad {
     cpu: usize,
@@ -57,7 +58,7 @@ struct CpuLoad {
 }
 
 impl CpuUse {
-    /// Whether it is to prefer its CPU from now on, given that `passed` nanoseconds have passed.
+    /// Whether the rank is to be bound to its preferred CPU from now on. `passed`: nanoseconds between the two checks.
     fn prefers(&self, loads: &[CpuLoad], passed: u64) -> bool {
         if !self.preferring {
             return (self.run + self.delay) * 8 < passed;
@@ -102,13 +103,13 @@ impl Daemon {
         }
     }
 
-    /// When the next check is due.
+    /// Time of the next check; `None` if no rank has a preferred CPU.
     pub(super) fn next_affinity_check(&self) -> Option<Instant> {
         let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
         self.affinity_checked_at.map(|last| last + every)
     }
 
-    /// Checks all ranks, if it is due.
+    /// Checks all ranks if the check is due.
     pub(super) fn adjust_affinity(&mut self, now: Instant) {
         let (Some(last), Some(due)) = (self.affinity_checked_at, self.next_affinity_check()) else {
             return;
@@ -128,7 +129,8 @@ impl Daemon {
         }
     }
 
-    /// CPU use of each rank since the last check; drops ranks that lose their preference permanently.
+    /// CPU use of each rank with a preferred CPU since the last check. Removes the preference of ranks that have ended
+    /// or have several threads.
     fn sample_use(&mut self) -> Vec<(usize, CpuUse)> {
         let mut uses = Vec::with_capacity(self.ranks.len());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
@@ -160,12 +162,12 @@ impl Daemon {
         preference.preferring = prefers;
         let preferred = self.job.ranks[local].cpus.as_ref();
         let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.cpus);
-        // It may have terminated.
+        // This fails if the process has terminated.
         let _ = sched_setaffinity(Pid::from_raw(preference.pid.cast_signed()), &mask.set());
     }
 }
 
-/// The load of every CPU of a mask by the ranks that prefer it.
+/// The load of every CPU of the mask `whole` by the ranks that are bound to the CPU.
 fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a CpuUse>) -> Vec<CpuLoad> {
     let mut loads: Vec<CpuLoad> = numbers(whole).map(|cpu| CpuLoad { cpu, run: 0 }).collect();
     for used in uses.filter(|used| used.preferring) {
@@ -184,12 +186,13 @@ fn first(mask: &CpuSet) -> Option<usize> {
     numbers(mask).next()
 }
 
-/// The scheduler's counters of a process; `None` if it has terminated or the kernel does not count.
+/// The scheduler's counters of a process; `None` if the process has terminated or the kernel has no such counters.
 fn sample(pid: u32) -> Option<SchedSample> {
     sample_in(&format!("/proc/{pid}/schedstat"))
 }
 
-/// CPU demand of a thread (running and runnable) in nanoseconds; `None` as for [`sample`].
+/// CPU demand of a thread since its start, in nanoseconds: its time on a CPU and its time waiting for a CPU. `None` if
+/// the thread has terminated or the kernel has no such counters.
 pub(super) fn cpu_demand_ns(pid: u32, thread: i32) -> Option<u64> {
     let sample = sample_in(&format!("/proc/{pid}/task/{thread}/schedstat"))?;
     Some(sample.run.saturating_add(sample.delay))
@@ -202,14 +205,14 @@ fn sample_in(file: &str) -> Option<SchedSample> {
     Some(SchedSample { run, delay })
 }
 
-/// `/proc/PID/task` has one link per thread besides its own two.
+/// Whether a process has several threads: the link count of `/proc/PID/task` is the number of threads plus 2.
 fn has_threads(pid: u32) -> bool {
     std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|folder| folder.nlink() > 3)
 }
 
 fn restore_mask(pid: u32, whole: &CpuSet) {
     for thread in sweep::threads(pid) {
-        // It may have terminated, or its pid belong to another user by now.
+        // This fails if the thread has terminated, or if its number now belongs to a process of another user.
         let _ = sched_setaffinity(Pid::from_raw(thread), whole);
     }
 }

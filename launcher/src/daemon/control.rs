@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control sockets of the ranks: inherited pairs, and a listener for ranks whose descriptors were closed by a
-//! wrapper.
+//! Sends and receives on the control sockets of the ranks: inherited socket pairs, and connections to a listener for
+//! ranks whose descriptors were closed by a wrapper.
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -16,14 +16,14 @@ use wireup::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 /// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// A message and the pid of its sender in the daemon's PID namespace: a sender in a container has another pid of
-    /// its own.
+    /// A message, and the pid of its sender in the daemon's PID namespace. A sender in a container has a different pid
+    /// in its own namespace.
     Message(ToDaemon, u32),
-    /// Bytes that are not a message; they are ignored.
+    /// Bytes that are not a message, with the reason if there is one. Most such bytes are ignored.
     Invalid(Option<DecodeError>),
-    /// No message now.
+    /// There is no message now.
     Empty,
-    /// All copies of the other end are closed.
+    /// All copies of the other end are closed, the other end was shut down, or the socket has failed.
     Closed,
 }
 
@@ -39,12 +39,13 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((ours, theirs))
 }
 
-/// Enables sender credentials on received messages.
+/// Makes the kernel add the sender's credentials to received messages.
 pub(crate) fn name_senders(ours: &impl AsFd) -> Result<(), Errno> {
     setsockopt(ours, sockopt::PassCred, &true)
 }
 
-/// Listens for ranks that lost their descriptors: an abstract socket, so that no file is left behind.
+/// Creates the listener for ranks whose inherited descriptors are closed. It is an abstract socket, so no file is left
+/// behind.
 pub(crate) fn listener(name: &str) -> Result<UnixListener, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -57,7 +58,8 @@ pub(crate) fn listener(name: &str) -> Result<UnixListener, Errno> {
 /// Receives the next message without blocking.
 pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
     let received = match receive_once(from) {
-        // Reported once when the other side closes with unread input; its own messages can still be received.
+        // The kernel reports this error once if the other side has closed with unread input. Messages that the other
+        // side sent before can still be received.
         Err(Errno::ECONNRESET) => receive_once(from),
         received => received,
     };
@@ -66,7 +68,7 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
 
 fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     let mut bytes = [0; MAX_DATAGRAM_BYTES + 1];
-    // Room for the sender's credentials only: the kernel drops descriptors that a rank sends.
+    // There is room for the sender's credentials only, so the kernel discards descriptors that a rank sends.
     let mut space = cmsg_space!(UnixCredentials);
     let mut pieces = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
@@ -110,15 +112,15 @@ pub(crate) fn send_memory(to: BorrowedFd<'_>, pid: u32, memory: &OwnedFd) -> Res
     send(to, &ToRank::Memory { pid }, &with)
 }
 
-/// Sends a message without a descriptor. `EAGAIN`: the socket is full, since the other side has not read earlier
-/// messages.
+/// Sends a message without a descriptor. Fails with `EAGAIN` if the socket is full, since the other side has not read
+/// earlier messages.
 pub(crate) fn send_message(to: BorrowedFd<'_>, message: &ToRank) -> Result<(), Errno> {
     send(to, message, &[])
 }
 
 /// Sends a refusal.
 pub(crate) fn refuse(to: BorrowedFd<'_>, why: &str) {
-    // If the socket is full, the peer sees the connection close.
+    // If the socket is full, the message is lost, and the peer only sees that the connection closes.
     let _ = send(
         to,
         &ToRank::Refused {

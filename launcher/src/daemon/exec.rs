@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Spawning a rank: what its process does between `fork` and `execve`.
+//! Starts a rank's process: the steps between `fork` and `execve`.
 
 use super::hold;
 use crate::front;
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{BOOT_VARIABLE, Boot, JobStreamKey, NodeMap, Ranks};
 
-/// The descriptors that a rank inherits for the library get numbers from here on, since scripts use small ones.
+/// Lowest number of the descriptors that a rank inherits for the library, since scripts use small numbers.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 
 /// Common parameters of all ranks of a node.
@@ -25,7 +25,7 @@ pub(crate) struct SpawnContext {
     pub(crate) daemon: Pid,
     /// The ranks of the node.
     pub(crate) ranks: Ranks,
-    /// Node of each rank of the job, where the job has several nodes.
+    /// The node of each rank of the job; `None` if the text was left out of the job.
     pub(crate) nodes: Option<NodeMap>,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
@@ -33,11 +33,11 @@ pub(crate) struct SpawnContext {
     pub(crate) segment: Rc<OwnedFd>,
     /// Pipe to which a rank that cannot start writes the reason.
     pub(crate) failure_pipe: OwnedFd,
-    /// Signal mask from before the launcher started.
+    /// The signal mask that ranks get: the daemon's mask before it blocked SIGCHLD.
     pub(crate) signals: SigSet,
-    /// When the daemon got the order to start ranks, on the clock of its machine.
+    /// When the daemon received the order to start ranks, on the monotonic clock of its machine.
     pub(crate) ordered_at: Duration,
-    /// The limit of open files from before the launcher started, soft and hard.
+    /// The limit of open files that ranks get, soft and hard: the daemon's limit before it was raised.
     pub(crate) files: (rlim_t, rlim_t),
 }
 
@@ -51,18 +51,18 @@ pub(crate) struct RankDescriptors<'a> {
     pub(crate) pmi: BorrowedFd<'a>,
 }
 
-/// The step at which a rank could not start.
+/// The step at which the start of a rank failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpawnStep {
     /// Setting up descriptors, limits and signals.
     Prepare = 1,
-    /// Changing to its working directory.
+    /// Changing to the working directory.
     Folder = 2,
-    /// Executing its program.
+    /// Executing the program.
     Program = 3,
 }
 
-/// Size of a failure report: rank, step, error number. At most `PIPE_BUF`, so reports are written atomically.
+/// Bytes of a failure report: rank, step, error number. They are at most `PIPE_BUF`, so reports are written atomically.
 pub(crate) const SPAWN_FAILURE_BYTES: usize = 9;
 
 /// Starts local rank `local`; returns its pid.
@@ -96,7 +96,7 @@ fn exec_rank(
     let (segment, control, pmi) = wire(spawn_context, descriptors).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
-        // A CPU may have been removed since the mask was read: then the inherited mask stays.
+        // This fails if a CPU was removed since the mask was read; the rank then keeps the inherited mask.
         let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &cpus.set());
     }
     let (soft, hard) = spawn_context.files;
@@ -136,7 +136,8 @@ fn exec_rank(
     run(program, &boot, pmi).map_err(|error| (SpawnStep::Program, error))
 }
 
-/// Installs every inherited descriptor; returns the numbers of segment, control socket and PMI socket.
+/// Installs every descriptor that the rank inherits; returns the descriptor numbers of segment, control socket and PMI
+/// socket.
 fn wire(
     spawn_context: &SpawnContext,
     descriptors: &RankDescriptors<'_>,
@@ -150,7 +151,7 @@ fn wire(
     Ok((segment, control, pmi))
 }
 
-/// Duplicates a descriptor without close-on-exec, which all others have.
+/// Duplicates a descriptor without close-on-exec. All other descriptors of the daemon are close-on-exec.
 fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
     let copy = |from| fcntl(descriptor, FcntlArg::F_DUPFD(from));
     copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
@@ -171,7 +172,7 @@ fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infa
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
     let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;
-    // References: a copy would touch fresh memory in each of the ranks.
+    // A list of references, because a copy of the environment would use new pages in each rank.
     let environment: Vec<&CStr> = program
         .environment
         .iter()
@@ -180,7 +181,7 @@ fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infa
         .map(CString::as_c_str)
         .collect();
     match execve(&program.path, &program.arguments, &environment) {
-        // A script without `#!` is run by a shell, as a shell does.
+        // A script without `#!` is run by `/bin/sh`, as a shell would do.
         Err(Errno::ENOEXEC) if is_text(&program.path) => {
             let shell = c"/bin/sh";
             let rest = program.arguments.iter().skip(1).map(CString::as_c_str);
@@ -191,7 +192,8 @@ fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infa
     }
 }
 
-/// Whether a variable comes from another launcher that started this one: MPICH's library would connect to that one.
+/// Whether a variable comes from another launcher that has started this launcher. MPICH's library would connect to the
+/// other launcher.
 fn is_of_other_launcher(set: &CStr) -> bool {
     let set = set.to_bytes();
     [&b"PMI_"[..], b"MPI_LOCAL"]
@@ -199,8 +201,8 @@ fn is_of_other_launcher(set: &CStr) -> bool {
         .any(|begin| set.starts_with(begin))
 }
 
-/// Whether a file is a script rather than a program for another machine. Shells check the same: no NUL in the first
-/// line.
+/// Whether a file is a script and not a program for another machine: its first line has no NUL. Shells use the same
+/// test.
 fn is_text(path: &CStr) -> bool {
     use std::io::Read;
     use std::os::unix::ffi::OsStrExt;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds ranks before their first instruction, so that a debugger finds all of them there.
+//! Holds ranks before their first instruction, until a debugger has attached.
 //!
-//! A rank calls `PTRACE_TRACEME` before `execve`. The kernel stops it after the exec and reports the stop to the
-//! daemon, which detaches with SIGSTOP as the pending signal: the rank is stopped, and a debugger can trace it.
-//! SIGCONT releases it. Where the kernel refuses tracing, as in some containers, a rank stops itself right before its
-//! `execve`.
+//! A rank calls `PTRACE_TRACEME` before `execve`. The kernel stops the rank after the exec and reports the stop to the
+//! daemon. The daemon detaches and delivers SIGSTOP to the rank, so the rank is stopped and a debugger can trace it.
+//! SIGCONT releases the rank. If the kernel refuses tracing, as in some containers, a rank stops itself right before
+//! its `execve`.
 
 use super::Daemon;
 use super::probe::Probes;
@@ -21,9 +21,9 @@ use nix::unistd::Pid;
 pub(super) enum Hold {
     /// Ranks are not held.
     No,
-    /// Ranks stop one by one.
+    /// Some ranks have not stopped yet.
     Gathering,
-    /// All are stopped, and the front was notified.
+    /// All ranks are stopped, and the front was notified.
     Complete,
 }
 
@@ -33,7 +33,7 @@ impl Hold {
     }
 }
 
-/// Runs in a rank, right before `execve`.
+/// Prepares the stop of this rank; called in the rank's process right before `execve`.
 pub(super) fn wait_for_debugger() -> Result<(), Errno> {
     ptrace::traceme().or_else(|_| raise(Signal::SIGSTOP))
 }
@@ -52,7 +52,7 @@ impl Daemon {
         if signal == libc::SIGTRAP && ptrace::detach(process, Signal::SIGSTOP).is_ok() {
             rank.exec_stopped = true;
         } else if ptrace::cont(process, Signal::try_from(signal).ok()).is_err() {
-            // It is not traced: it has stopped itself.
+            // The rank is not traced by the daemon, so it was stopped by SIGSTOP and is held.
             rank.held = true;
         }
     }
@@ -76,7 +76,7 @@ impl Daemon {
         self.send_event(&NodeEvent::Held);
     }
 
-    /// Releases the ranks when the debugger has attached.
+    /// Releases the ranks, after the debugger has attached.
     pub(super) fn release(&mut self) {
         self.hold = Hold::No;
         self.probes = Probes::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input of the ranks that read it: one pipe each, all filled at the pace of the slowest reader.
+//! Forwards standard input to the ranks that read it: one pipe per rank, all filled at the pace of the slowest reader.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 /// Result of [`RankInput::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpResult {
-    /// So many bytes reached all readers.
+    /// This many bytes reached all readers.
     Took(u64),
     /// No reader is left.
     Closed,
@@ -18,23 +18,23 @@ pub(crate) enum PumpResult {
 /// The daemon's end of one rank's input pipe.
 #[derive(Debug)]
 pub(crate) struct InputPipe {
-    /// Local rank.
+    /// Local number of the rank.
     pub(crate) local: u32,
     /// The pipe.
     pub(crate) pipe: OwnedFd,
-    /// The pipe is registered with epoll for room; maintained by the daemon.
+    /// Whether epoll reports room in the pipe. The daemon maintains this field.
     pub(crate) is_polled: bool,
-    /// Bytes of `RankInput::waiting` that were already written to it.
+    /// Bytes of `RankInput::waiting` that were already written to this pipe.
     ahead: usize,
 }
 
-/// All input pipes, and the bytes that at least one of them has no room for yet.
+/// All input pipes, and the bytes that were not written to all of them yet.
 #[derive(Debug, Default)]
 pub(crate) struct RankInput {
     readers: Vec<InputPipe>,
     waiting: VecDeque<u8>,
     ended: bool,
-    /// That no reader is left was reported.
+    /// Whether the daemon was informed that no reader is left.
     closed: bool,
 }
 
@@ -51,7 +51,7 @@ impl RankInput {
         Ok(())
     }
 
-    /// The pipes, each with whether bytes wait for room in it.
+    /// The pipes, each with a flag: `true` if bytes wait for room in the pipe.
     pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut InputPipe, bool)> {
         let all = self.waiting.len();
         self.readers.iter_mut().map(move |reader| {
@@ -98,7 +98,8 @@ impl RankInput {
         PumpResult::Took(taken as u64)
     }
 
-    /// No pipe is left, because all input was written or because the last reader has closed.
+    /// The result when no pipe is left. `through`: whether the reason is that all input was written; otherwise the last
+    /// reader has closed.
     fn report_last_closed(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
@@ -111,7 +112,7 @@ impl RankInput {
 }
 
 impl InputPipe {
-    /// Writes as much as there is room for; false when the reader has closed.
+    /// Writes as much as the pipe has room for; `false` if the reader has closed the pipe.
     fn fill(&mut self, waiting: &VecDeque<u8>) -> bool {
         while self.ahead < waiting.len() {
             let (first, second) = waiting.as_slices();

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of ranks for debuggers that may not open it themselves. Where the Yama module restricts tracing to
-//! ancestors (`kernel.yama.ptrace_scope` is 1), this daemon is one, and the descriptor of `/proc/PID/mem` that it
-//! opens can be read by any process that receives it: the kernel checks permission only at open.
+//! Gives debuggers access to the memory of ranks if they have no permission to open it themselves. The Yama module may
+//! restrict tracing to ancestors (`kernel.yama.ptrace_scope` is 1). This daemon is an ancestor of the ranks, so it can
+//! open `/proc/PID/mem`. Any process that receives the descriptor can read from it, since the kernel checks permission
+//! only at open.
 //!
-//! The descriptor is read-only, and is sent to a peer that has the same user id or root's ([`Daemon::admit`]) and
-//! presents the job's key, which only those users can read: it is in the environment of the ranks.
+//! The descriptor is read-only. It is sent only to a peer whose user is this user or root ([`Daemon::admit`]) and which
+//! presents the job's key. Only these users can read the key, which is in the environment of the ranks.
 
 use super::{Daemon, control};
 use std::fs::File;
 use std::os::fd::AsFd;
 
 impl Daemon {
-    /// Serves a visitor's request for the memory of a rank. It may send further requests.
+    /// Replies to a visitor's request for the memory of a rank. The connection stays open for further requests, unless
+    /// this one is refused.
     pub(super) fn serve_memory(&mut self, number: u32, rank: u32, job: u64) {
         let Some(visitor) = self.visitors.get(&number) else {
             return;
@@ -25,7 +27,8 @@ impl Daemon {
         }
     }
 
-    /// The pid of a rank, of its MPI process if it is in MPI, and its memory.
+    /// The pid and the memory of a rank's process: the process that called `MPI_Init` or, if none has, the process that
+    /// the daemon started.
     fn memory_of(&self, rank: u32, job: u64) -> Result<(u32, File), String> {
         let local = self.local_of(rank).filter(|_| job == self.job.keys.job);
         let found = local.and_then(|local| self.ranks.get(local as usize));

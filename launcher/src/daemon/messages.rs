@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of ranks on their control sockets, and connections that request the segment.
+//! Handles the messages of ranks on their control sockets, and connections that request the segment.
 
 use super::control::{self, Received};
 use super::rank::{LocalRank, RankPhase};
@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
-/// Most messages of a rank in one turn, for fairness. More than a socket buffers.
+/// Most messages of a rank that are received in one turn, so that other ranks are served too. It is more than a socket
+/// can buffer.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
 /// Longest remark, in characters.
 const LONGEST_REMARK: usize = 1000;
@@ -23,7 +24,7 @@ const LONGEST_REMARK: usize = 1000;
 const LONGEST_NAME: usize = 64;
 
 impl Daemon {
-    /// Receives the pending messages of a rank, up to a bound.
+    /// Receives the pending messages of a rank, at most [`MOST_WORDS_AT_ONCE`].
     pub(super) fn receive_messages(&mut self, local: u32) {
         for _ in 0..MOST_WORDS_AT_ONCE {
             let Some(control) = self
@@ -83,13 +84,13 @@ impl Daemon {
         }
     }
 
-    /// The library of a rank ends the job.
+    /// The library of a rank ends the job: reports the failure of the rank to the front.
     pub(super) fn handle_library_end(&mut self, local: u32, how: FailureCause) {
         let rank = self.ranks.get(local as usize);
         if rank.is_none_or(|rank| rank.reported) {
             return;
         }
-        // Output from before that comes first.
+        // Output from before the message is forwarded first.
         self.streams
             .drain(local, &mut self.scratch, &mut self.front.outbox);
         self.report(local, how, false);
@@ -106,8 +107,8 @@ impl Daemon {
         }
     }
 
-    /// Forwards the first remark of a node to the front; those of other ranks are the same. Reduced to one line of
-    /// bounded length.
+    /// Forwards the first remark of a node to the front, as one line of bounded length. Later remarks are ignored,
+    /// since other ranks send the same text.
     fn handle_remark(&mut self, message: &str) {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
@@ -163,8 +164,8 @@ impl Daemon {
         }
     }
 
-    /// Handles bytes that are not a message: ignored, except a record that is too long, since other ranks would wait
-    /// for it.
+    /// Handles bytes that are not a message. They are ignored, except a record that is too long: the user is informed,
+    /// since other ranks would wait for the record.
     fn handle_invalid(&mut self, local: u32, why: Option<DecodeError>) {
         let (Some(DecodeError::Record { bytes }), Some(rank)) =
             (why, self.ranks.get_mut(local as usize))
@@ -200,14 +201,14 @@ impl Daemon {
         }
     }
 
-    /// Another node watches the location of a rank of this one.
+    /// Another node watches the location of a rank of this node.
     pub(super) fn watch(&mut self, rank: u32) {
         self.records.watch(rank);
         self.send_record_messages();
     }
 
-    /// Replies to a request for a rank that does not exist. Dropped if the socket is full: no correct library sends
-    /// one.
+    /// Replies to a request for a rank that does not exist. If the socket is full, there is no reply, because a correct
+    /// library sends no such request.
     fn reply_no_such_rank(&mut self, local: u32, rank: u32) {
         let control = self.ranks.get(local as usize);
         let Some(control) = control.and_then(|rank| rank.control.as_ref()) else {
@@ -226,7 +227,7 @@ impl Daemon {
         }
     }
 
-    /// Sends pending replies to a rank, as far as there is room.
+    /// Sends pending replies to a rank, as long as its socket has room.
     pub(super) fn answer(&mut self, local: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
@@ -271,7 +272,7 @@ impl Daemon {
         }
     }
 
-    /// Answers a rank that has kept its socket and lost the segment.
+    /// Sends the segment to a rank that still has its control socket but not the segment.
     fn send_segment_to_rank(&mut self, local: u32, job: u64) {
         let segment = self.segment_for(local);
         let Some(control) = self
@@ -291,8 +292,9 @@ impl Daemon {
         }
     }
 
-    /// The segment of the program that a rank starts now. All ranks' first programs share one, their second ones
-    /// another, and so on: the contents of a used segment are invalid for the next program.
+    /// The segment of the MPI program that a rank starts now. The first programs of all ranks share a segment, the
+    /// second programs share another, and so on, because the contents of a used segment are invalid for the next
+    /// program.
     fn segment_for(&mut self, local: u32) -> Result<Rc<OwnedFd>, String> {
         let finalized = |rank: &LocalRank| rank.finalized;
         let round = self.ranks.get(local as usize).map_or(0, finalized);
@@ -313,8 +315,8 @@ impl Daemon {
         Ok(segment)
     }
 
-    /// Ends a job in which a rank has started an MPI program that another rank, which has exited, cannot start any
-    /// more.
+    /// Ends the job if some rank has started an MPI program that another rank cannot start any more because it has
+    /// exited.
     pub(super) fn end_if_rank_missing(&mut self) {
         let running = |rank: &LocalRank| rank.phase == RankPhase::InMpi;
         let newest = (0..)
@@ -362,7 +364,8 @@ impl Daemon {
         }
     }
 
-    /// A visitor identifies its rank and gets the segment; its connection becomes the rank's control socket.
+    /// Handles a request of a visitor. A visitor that identifies its rank and requests the segment receives the
+    /// segment, and its connection becomes the rank's control socket.
     pub(super) fn receive_from_visitor(&mut self, number: u32) {
         let Some(visitor) = self.visitors.get(&number) else {
             return;

@@ -3,7 +3,8 @@
 //! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, reaps them, and leaves no process behind. The front decides what a
 //! failure means for the job; when the front is gone, the job ends.
 //!
-//! One thread, one loop. It must stay one thread: the kernel kills a rank when the thread that forked it ends.
+//! The daemon has one thread with one loop. It must not have more threads: the kernel kills a rank when the thread that
+//! forked the rank ends.
 
 mod affinity_control;
 mod control;
@@ -65,13 +66,13 @@ const SCRATCH_BYTES: usize = 64 << 10;
 /// Identifies a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// SIGCHLD. First in order: an exit that was reported is judged before later messages of other ranks.
+    /// SIGCHLD. It is first in order, so that an exit is evaluated before messages of other ranks that were sent later.
     Signals,
     /// The connection to the front.
     Front,
     /// A rank's control socket.
     Control(u32),
-    /// The pidfd of a rank's MPI process, where that is a grandchild.
+    /// The pidfd of a rank's MPI process, if the daemon is not its parent.
     Watch(u32),
     /// The listener for new connections.
     Listener,
@@ -138,8 +139,8 @@ struct Interests {
 }
 
 /// The daemon of a node: one loop over all its descriptors. It has more than twenty fields and sixty methods, since
-/// each descriptor and timer is a field with a method that handles it; state with rules of its own (records,
-/// standstill, streams) is a type of its own.
+/// each descriptor and timer is a field that has a method to handle it. State with rules of its own (records,
+/// standstill, streams) has its own type.
 struct Daemon {
     job: NodeJob,
     spawn_context: SpawnContext,
@@ -154,7 +155,8 @@ struct Daemon {
     records: Records,
     /// PMI-1 server, for ranks that use MPICH's library.
     pmi: PmiServer,
-    /// Segments of the ranks' second, third, ... MPI programs, by the number of programs before.
+    /// Segments of the ranks' second, third, ... MPI programs. The key is the number of programs that a rank completed
+    /// before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
     visitor_count: u32,
@@ -166,11 +168,11 @@ struct Daemon {
     /// Processes started for a debugger.
     tools: Vec<u32>,
     wait_query: WaitQuery,
-    /// A remark of a rank was sent to the front.
+    /// Whether a remark of a rank was sent to the front.
     has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
-    /// When preferred CPUs were last checked.
+    /// When preferred CPUs were last checked; `None` if no rank has a preferred CPU.
     affinity_checked_at: Option<Instant>,
     /// File of the ranks' records for `--stats`, on a host where the front cannot read it.
     left: Option<File>,
@@ -202,7 +204,7 @@ impl Daemon {
         }
     }
 
-    /// Makes one bounded turn; true when the job is over and all its output is queued.
+    /// Makes one bounded turn; `true` when the job is over and all its output is queued.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.on_time(now);
@@ -241,12 +243,12 @@ impl Daemon {
         false
     }
 
-    /// Waits for events until `until` at most.
+    /// Waits for events, at most until `until`; without a limit if that is `None`.
     fn wait(&mut self, until: Option<Instant>) -> Vec<(Token, EpollFlags)> {
         self.set_interests();
         let timeout = until.map_or(EpollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(Instant::now());
-            // Rounded up, or the loop would spin through the last millisecond.
+            // The time is rounded up; otherwise the loop would spin during the last millisecond.
             EpollTimeout::try_from(left.as_millis() + 1).unwrap_or(EpollTimeout::MAX)
         });
         let mut ready = [EpollEvent::empty(); 64];
@@ -265,7 +267,7 @@ impl Daemon {
         };
         let before = std::mem::replace(&mut self.interests, wanted);
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
-        // Ignores the error of a closed descriptor.
+        // Errors are ignored, since they occur only for closed descriptors.
         if wanted.front_writes != before.front_writes {
             let room = self.front.writing();
             let _ = match wanted.front_writes {
@@ -283,7 +285,7 @@ impl Daemon {
         }
         for (reader, waits) in self.input.readers() {
             if std::mem::replace(&mut reader.is_polled, waits) != waits {
-                // Without any flag epoll still reports that the reader has closed.
+                // Even without flags epoll reports that the reader has closed.
                 let mut event =
                     interest(set(waits, EpollFlags::EPOLLOUT), Token::Input(reader.local));
                 let _ = self.poller.modify(&reader.pipe, &mut event);
@@ -295,7 +297,7 @@ impl Daemon {
         event.put(&mut self.front.outbox);
     }
 
-    /// Sends queued data; true when all was sent.
+    /// Sends queued data; `true` when everything was sent.
     fn flush(&mut self) -> bool {
         if self.termination.front_connected {
             match self.front.flush() {
@@ -303,7 +305,7 @@ impl Daemon {
                 Err(Disconnected) => self.front_is_gone(),
             }
         }
-        // The front is gone: output is dropped, and its credit returned at once.
+        // The front is gone: output is discarded, and its credit is returned at once.
         let bytes = self.front.outbox.len() as u64;
         self.front.outbox.clear();
         self.streams.restore_credit(bytes);
@@ -342,7 +344,7 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
-            // Only valid before the ranks are started.
+            // These orders are valid only before the ranks are started.
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
             Order::Tool(message) => self.start_tool(&message),
@@ -391,7 +393,7 @@ impl Daemon {
         }));
     }
 
-    /// Reports a phase of the ranks to the front, if it requested them.
+    /// Reports a phase of the ranks to the front, if the front has requested phases.
     fn reached(&mut self, phase: NodePhase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);

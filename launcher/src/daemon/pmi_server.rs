@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PMI-1 server for ranks whose library is MPICH's or a derivative: they exchange addresses over a socket that every
-//! rank inherits. Each puts its keys into a store and enters a fence, after which all ranks can get them.
+//! PMI-1 server for ranks whose library is MPICH or a derivative. Such ranks exchange addresses over a socket that
+//! every rank inherits. Each rank puts its keys into a store and enters a fence, after which all ranks can get the
+//! keys.
 //!
-//! A node's store has the pairs that its own ranks put and, after each fence, those of other nodes, which are
-//! exchanged through the front.
+//! A node's store has the pairs that its own ranks put. After each fence it also has the pairs of the ranks of other
+//! nodes, which the nodes exchange through the front.
 
 use super::{Daemon, Token, interest};
 use crate::failure::FailureCause;
@@ -22,9 +23,9 @@ pub(super) struct PmiServer {
     connections: Vec<Option<PmiConnection>>,
     store: KeyValueStore,
     size: u32,
-    /// All ranks of the job are on this node: no exchange with other nodes.
+    /// Whether all ranks of the job are on this node, so that there is no exchange with other nodes.
     is_alone: bool,
-    /// The front was notified that all ranks of this node are at the fence.
+    /// Whether the front was notified that all ranks of this node are at the fence.
     fence_reported: bool,
 }
 
@@ -42,7 +43,7 @@ struct KeyValueStore {
     pairs: HashMap<String, String>,
     /// Pairs that ranks of this node put since the last fence.
     fresh: Vec<(String, String)>,
-    /// Bytes of all pairs that ranks of this node put.
+    /// Bytes of all pairs that ranks of this node have put.
     bytes: usize,
     most_bytes: usize,
 }
@@ -50,7 +51,7 @@ struct KeyValueStore {
 impl KeyValueStore {
     /// Stores a pair; `false` if there is no room.
     fn put(&mut self, key: String, value: String) -> bool {
-        // Including the separators in a frame.
+        // The bytes of a pair include its separators in a frame.
         let bytes = key.len() + value.len() + 2;
         if self.bytes.saturating_add(bytes) > self.most_bytes {
             return false;
@@ -63,9 +64,9 @@ impl KeyValueStore {
 }
 
 impl PmiServer {
-    /// For `local_size` ranks on this node, of a job of `size` ranks.
+    /// A server for `local_size` ranks on this node, in a job of `size` ranks.
     pub(super) fn new(local_size: u32, size: u32, nodes: Option<&NodeMap>) -> Self {
-        // One frame to all nodes carries the pairs of all ranks.
+        // One frame must be able to carry the pairs of all ranks of the job.
         let share = JOB_BYTES / size.max(1) as usize * local_size as usize;
         let mut store = KeyValueStore {
             most_bytes: share.min(STORE_BYTES + local_size as usize * RANK_BYTES),
@@ -91,7 +92,7 @@ impl PmiServer {
         self.connections.get_mut(local as usize)?.as_mut()
     }
 
-    /// Carries out a request as far as the server can; returns what the daemon must do.
+    /// Carries out a request, except what only the daemon can do; returns the action for the daemon, if there is one.
     fn carry_out(&mut self, local: u32, request: ClientRequest) -> Option<DaemonAction> {
         let Self {
             connections, store, ..
@@ -118,8 +119,8 @@ impl PmiServer {
         }
     }
 
-    /// Checks whether all connected ranks of this node are at the fence; returns the next step if they have just
-    /// reached it.
+    /// Checks whether all connected ranks of this node are at the fence. Returns the next action if they have just
+    /// reached it, or if no connected rank is left.
     fn check_fence(&mut self) -> Option<DaemonAction> {
         let mut connections = self.connections.iter().flatten().peekable();
         if connections.peek().is_none() {
@@ -137,7 +138,8 @@ impl PmiServer {
         )))
     }
 
-    /// Ends the fence: all ranks of the job have reached it, and `pairs` are what they put.
+    /// Ends the fence, which all ranks of the job have reached. `pairs`: the pairs that they have put since the last
+    /// fence.
     fn end_fence(&mut self, pairs: Pairs) {
         self.fence_reported = false;
         if self.is_alone {
@@ -155,7 +157,7 @@ impl PmiServer {
 /// Action of the daemon for a request.
 enum DaemonAction {
     Abort(i32, String),
-    /// Whether the rank is in its MPI now.
+    /// Record whether the rank is now between initialization and finalization of its MPI.
     Note(bool),
     EndFence,
     ReportFence(Pairs),
@@ -182,7 +184,7 @@ fn mapping(blocks: impl Iterator<Item = (u32, u32, u32)>) -> String {
     }
 }
 
-/// Creates a connected pair: the daemon's end and the rank's.
+/// Creates a connected socket pair: the daemon's end and the rank's end.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
@@ -207,8 +209,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Receives requests of a rank: a bounded amount per turn, for fairness, and none while its socket has no room
-    /// for replies, which would pile up.
+    /// Receives and handles requests of a rank, a bounded amount per turn so that other ranks are served too. No
+    /// request is received while the rank's socket has no room for replies, since replies would accumulate.
     pub(super) fn receive_pmi(&mut self, local: u32) {
         let Some(connection) = self
             .pmi
@@ -226,7 +228,7 @@ impl Daemon {
         while let Some(connection) = self.pmi.connection(local) {
             if connection.server.answers().len() > MOST_UNSENT {
                 self.send_pmi_replies(local);
-                // The rest of the requests waits until the rank reads replies.
+                // The remaining requests are handled when the rank has read replies.
                 if self
                     .pmi
                     .connection(local)
@@ -277,7 +279,7 @@ impl Daemon {
         }
     }
 
-    /// Sends queued replies to a rank, as far as there is room.
+    /// Sends queued replies to a rank, as long as its socket has room.
     pub(super) fn send_pmi_replies(&mut self, local: u32) {
         let Some(connection) = self.pmi.connection(local) else {
             return;
@@ -313,22 +315,22 @@ impl Daemon {
             return;
         };
         let _ = self.poller.delete(&connection.socket);
-        // The other ranks may have waited in a fence for this one only.
+        // All other ranks may already be at a fence, and have waited only for this rank.
         if let Some(left) = self.pmi.check_fence() {
             self.carry_out_action(local, left);
         }
     }
 }
 
-/// Limit of unsent replies to a rank, beyond which no request is read.
+/// Most bytes of unsent replies to a rank; with more, no further request of the rank is handled.
 const MOST_UNSENT: usize = 64 << 10;
 const MAPPING_KEY: &str = "PMI_process_mapping";
-/// Limit of MPICH for a value.
+/// Longest value of the process mapping that MPICH does not truncate, in bytes.
 const LONGEST_MAPPING: usize = 1000;
-/// Bytes that the ranks of a node may put, plus [`RANK_BYTES`] for each rank.
+/// Most bytes that the ranks of a node may put, in addition to [`RANK_BYTES`] per rank.
 const STORE_BYTES: usize = 1 << 20;
 const RANK_BYTES: usize = 64 << 10;
-/// Bytes that all ranks of a job may put.
+/// Most bytes that all ranks of a job may put together.
 const JOB_BYTES: usize = LONGEST_FRAME_BYTES / 2;
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks ranks that have not called `MPI_Init`: has one loaded an MPI that does not support this launcher, or do
-//! others wait in `MPI_Init` for one that has exited?
+//! Checks ranks that have not called `MPI_Init`, and warns the user in two cases: such a rank has loaded an MPI that
+//! does not support this launcher, or has exited while other ranks have called `MPI_Init` and may wait for it.
 
 use super::rank::RankPhase;
 use super::{Daemon, sweep};
 use crate::foreign_mpi;
 use std::time::{Duration, Instant};
 
-/// Times of the checks, in milliseconds after the start. An interpreter takes some time to reach its imports.
+/// Times of the checks, in milliseconds after the start of the ranks. There are several because an interpreter takes
+/// some time before it loads libraries.
 const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
 
-/// Results so far.
+/// State of the checks.
 #[derive(Debug)]
 pub(super) struct Probes {
     start: Instant,
@@ -80,7 +81,8 @@ impl Daemon {
         ));
     }
 
-    /// Checks one rank: all ranks of a program load the same libraries.
+    /// Checks one rank only, since all ranks of a program load the same libraries. `below`: whether the rank's
+    /// descendants are checked too.
     fn check_for_foreign_mpi(&mut self, below: bool) {
         let fresh = self
             .ranks

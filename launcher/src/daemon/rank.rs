@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon's state of one rank, and the judgement of its exit. No system calls.
+//! The daemon's state of one rank, and the decision whether its exit is a failure. Makes no system calls.
 
 use super::affinity_control::CpuPreference;
 use crate::failure::FailureCause;
@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Phase of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RankPhase {
-    /// Has not called `MPI_Init`; most programs that are not MPI programs stay in this phase.
+    /// Has not called `MPI_Init`. Programs that never call it stay in this phase.
     Started,
     /// Between `MPI_Init` and `MPI_Finalize`.
     InMpi,
@@ -22,39 +22,41 @@ pub(crate) enum RankPhase {
 /// One rank of this node.
 #[derive(Debug)]
 pub(crate) struct LocalRank {
-    /// The process that was started for it; the MPI process may be a descendant of that.
+    /// Pid of the process that the daemon started for the rank. The process that calls `MPI_Init` may be a descendant
+    /// of this process.
     pub(crate) pid: u32,
-    /// `pid` has not terminated.
+    /// Whether process `pid` has not terminated.
     pub(crate) alive: bool,
-    /// Its phase.
+    /// Phase of the rank.
     pub(crate) phase: RankPhase,
-    /// It uses MPICH's library or a derivative, according to its PMI requests.
+    /// Whether the rank has initialized PMI and not finalized it, as ranks with MPICH's library or a derivative do.
     pub(crate) in_other_mpi: bool,
-    /// MPI programs that it has completed.
+    /// Number of MPI programs that the rank has completed.
     pub(crate) finalized: u32,
-    /// The process that called `MPI_Init`.
+    /// Pid of the process that called `MPI_Init` last; 0 if none has.
     pub(crate) mpi_pid: u32,
-    /// Its control socket.
+    /// The daemon's end of the rank's control socket; `None` once it is closed.
     pub(crate) control: Option<OwnedFd>,
-    /// Its socket was full: epoll reports when there is room.
+    /// Whether the control socket was full; if so, epoll reports when it has room.
     pub(crate) wants_room: bool,
-    /// The user was informed that its record is too long.
+    /// Whether the user was informed that the rank's record is too long.
     pub(crate) record_refused: bool,
-    /// Pidfd of `mpi_pid`, if that is another process than `pid`.
+    /// Pidfd of process `mpi_pid`, if this is not process `pid`.
     pub(crate) watch: Option<OwnedFd>,
-    /// `mpi_pid` terminated inside MPI: if `pid` is alive at this time, the rank counts as deserted.
+    /// Set if process `mpi_pid` has terminated inside MPI: if process `pid` is still alive at this time, the rank has
+    /// failed ([`FailureCause::Deserted`]).
     pub(crate) deserted_at: Option<Instant>,
-    /// Its preferred CPU, while it is in MPI.
+    /// The rank's preferred CPU, while it is in MPI.
     pub(crate) preference: Option<CpuPreference>,
-    /// Why the program could not be started.
+    /// Why the program could not be started; `None` if there was no such error.
     pub(crate) not_started: Option<String>,
-    /// The first MPI function that it called and that its library does not have; empty if none.
+    /// The last reported MPI function that the rank called and that its library does not have; empty if there is none.
     pub(crate) missing: String,
-    /// Its failure was reported to the front.
+    /// Whether the rank's failure was reported to the front.
     pub(crate) reported: bool,
-    /// It was stopped after its exec, see `hold`.
+    /// Whether the rank was stopped after its exec, see `hold`.
     pub(crate) exec_stopped: bool,
-    /// It is held for a debugger.
+    /// Whether the rank is held for a debugger.
     pub(crate) held: bool,
 }
 
@@ -81,7 +83,8 @@ impl LocalRank {
         }
     }
 
-    /// The failure to report when the rank's process has terminated with `ending`, if any.
+    /// The failure to report when the rank's process has terminated with `ending`; `None` if that is no failure or a
+    /// failure was reported before.
     pub(crate) fn verdict(&self, ending: ChildExit) -> Option<FailureCause> {
         if self.reported {
             return None;
@@ -100,7 +103,8 @@ impl LocalRank {
     }
 }
 
-/// Order in which exits that were reaped together are judged: a crash is a cause, an exit code often a consequence.
+/// Order in which exits that were reaped together are evaluated, smallest first. A crash is a cause; SIGTERM, SIGPIPE
+/// or an exit code is often a consequence.
 pub(crate) fn severity(ending: ChildExit) -> u8 {
     match ending {
         ChildExit::Signal {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Directory of network records: each rank publishes a record, and requests that of another rank before its first
-//! message to it. A request for a record that is not published yet is answered later; no other rank is delayed. No
-//! system calls.
+//! Directory of network records. Each rank publishes a record, and requests the record of another rank before its first
+//! message to that rank. A request for a record that is not published yet is answered later; no other rank is delayed.
+//! This module makes no system calls.
 //!
-//! A rank may run several MPI programs one after the other. A record belongs to one of them and is sent only to ranks
-//! that run the same one, since the network resources of an earlier program are gone.
+//! A rank may run several MPI programs one after the other. A record belongs to one of these programs. It is sent only
+//! to ranks that run the program of the same number, since the network resources of an earlier program are gone.
 //!
-//! At the end of a program each rank reports that it is quiet (none of its traffic is in flight), and is notified
-//! when all of them are. If the job continues after a failure, the remaining ranks are notified of each failed rank,
-//! too.
+//! At the end of a program each rank reports that it is quiet (none of its traffic is in flight), and is notified when
+//! all ranks are quiet. If the job continues after a failure, the remaining ranks are also notified of each failed
+//! rank.
 //!
-//! In a job of several nodes, each daemon has the records of its own ranks, and of others those that were requested:
-//! it *watches* a rank of another node when one of its own first requests it, and receives the rank's
-//! [location](RankLocation) then and at every change, until all ranks are quiet. The front detects that all ranks of
-//! a program are quiet from the reports of all nodes.
+//! In a job of several nodes, each daemon has the records of its own ranks, and those records of other nodes' ranks
+//! that were requested. When one of its own ranks first requests the record of a rank of another node, the daemon
+//! begins to *watch* the rank: it receives the rank's [location](RankLocation) at once and at every change, until all
+//! ranks are quiet. The front detects that all ranks of a program are quiet from the reports of all nodes.
 //!
-//! Own ranks are identified by their local numbers, ranks of other nodes by further numbers in the order in which
-//! they first occur. Memory is bounded: one record per rank and one entry in two sets for every pair of ranks.
+//! Ranks of this node are identified by their local numbers, ranks of other nodes by further numbers in the order in
+//! which they first occur. Memory is bounded: at most one record per rank, and a fixed number of set entries per pair
+//! of ranks.
 
 use crate::link::RankLocation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,15 +26,15 @@ use wireup::{Record, ToRank};
 /// The records of all ranks, and pending requests for them.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// Ranks of this node by local number, then ranks of other nodes.
+    /// Ranks of this node by local number, followed by ranks of other nodes.
     entries: Vec<RankEntry>,
     /// Number of ranks of this node.
     own: u32,
     /// Number of ranks of the job.
     size: u32,
-    /// Entries of ranks of other nodes: rank to index.
+    /// By rank of another node: index of its entry in `entries`.
     far: BTreeMap<u32, u32>,
-    /// Messages to the front that were not taken yet.
+    /// Pending messages to the front.
     outgoing: Vec<RecordMessage>,
     /// Numbers of programs in which all ranks of this node are quiet, as reported to the front.
     quiet: BTreeSet<u32>,
@@ -44,11 +45,11 @@ pub(crate) struct Records {
 /// Message to the front about records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordMessage {
-    /// Request for the location of that rank, now and whenever it changes.
+    /// Request for the location of a rank of another node, now and whenever it changes.
     Watch(u32),
-    /// Location of a rank that other nodes watch.
+    /// Location of a rank of this node that other nodes watch.
     Location(RankLocation),
-    /// All ranks of this node are quiet in the program of this number.
+    /// All ranks of this node are quiet in their program of this number.
     Quiet(u32),
 }
 
@@ -56,37 +57,38 @@ pub(crate) enum RecordMessage {
 struct RankEntry {
     /// The rank's number in the job.
     rank: u32,
-    /// For a rank of this node: another node watches it. For others: this node watches it.
+    /// For a rank of this node: whether another node watches it. For a rank of another node: whether this node watches
+    /// it.
     watched: bool,
-    /// MPI programs that it has completed.
+    /// Number of MPI programs that the rank has completed.
     round: u32,
-    /// Its program has published no record and will publish none.
+    /// Whether the rank's current program has published no record and will publish none.
     silent: bool,
-    /// It runs no further program.
+    /// Whether the rank runs no further program.
     ended: bool,
-    /// The record that it published last, and in which of its programs.
+    /// The record that the rank published last, with the number of the program that published it.
     last: Option<(u32, Record)>,
-    /// Ranks whose requests for its record are pending.
+    /// Ranks whose requests for this rank's record are pending.
     waiting: BTreeSet<u32>,
-    /// Ranks about which it must be sent a reply.
+    /// Ranks whose records this rank has requested and about which a reply can be sent to it.
     ready: BTreeSet<u32>,
     quiet: Quiet,
-    /// Why it failed, if the job continues after that.
+    /// Why the rank failed, if the job continues after the failure.
     failed: Option<String>,
-    /// Failed ranks of which it was not notified yet.
+    /// Failed ranks about which this rank was not notified yet.
     unreported_losses: BTreeSet<u32>,
 }
 
 /// State of the quiet barrier at the end of a rank's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quiet {
-    /// It may have traffic in flight.
+    /// The rank may have traffic in flight.
     No,
-    /// It has no traffic in flight, and waits for the other ranks.
+    /// The rank has no traffic in flight, and waits for the other ranks.
     Waits,
-    /// All others are quiet too, and it must be notified.
+    /// All ranks are quiet, and this rank must be notified.
     Released,
-    /// It was notified.
+    /// The rank was notified.
     Notified,
 }
 
@@ -94,14 +96,14 @@ enum Quiet {
 #[derive(Debug, PartialEq, Eq)]
 enum LookupResult<'a> {
     Record(&'a Record),
-    /// There will be none, for this reason.
+    /// There will be no record, for this reason.
     Never(&'static str),
-    /// It may still publish.
+    /// The rank may still publish a record.
     NotYet,
 }
 
 impl Records {
-    /// For these ranks, in local order, of a job of `size` ranks.
+    /// Records for the ranks of this node, in the order of their local numbers, in a job of `size` ranks.
     pub(crate) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
         let entries: Vec<RankEntry> = ranks.map(RankEntry::of).collect();
         Self {
@@ -115,12 +117,13 @@ impl Records {
         }
     }
 
-    /// Takes the pending messages to the front.
+    /// Removes and returns the pending messages to the front.
     pub(crate) fn take_messages(&mut self) -> Vec<RecordMessage> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// A rank has called `MPI_Init`. Like all events, returns the ranks that must be sent a reply now.
+    /// A rank has called `MPI_Init`. Like the other methods that report an event, returns the ranks to which a reply
+    /// can be sent now.
     pub(crate) fn initialized(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
             .zip(&self.entries)
@@ -137,7 +140,7 @@ impl Records {
         notified
     }
 
-    /// A rank of the job has failed, and the job continues.
+    /// A rank of the job has failed, and the job continues. `why`: text for the other ranks.
     pub(crate) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
         let Some(failed) = self.number_of(rank) else {
             return Vec::new();
@@ -170,7 +173,7 @@ impl Records {
         })
     }
 
-    /// A rank has finalized MPI in its current program, which receives no more messages.
+    /// A rank has finalized MPI in its current program. Pending requests of this program are removed.
     pub(crate) fn finalized(&mut self, local: u32) -> Vec<u32> {
         self.cancel_queries(local);
         self.change(local, |entry| {
@@ -180,8 +183,8 @@ impl Records {
         })
     }
 
-    /// A rank's process has terminated. Its last location is sent to the front, watched or not, as long as other
-    /// nodes may still request it: this node may be gone by then.
+    /// A rank's process has terminated. Its last location is sent to the front even if no node watches it, as long as
+    /// other nodes may still request the location, because this daemon may have ended by then.
     pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.cancel_queries(local);
         let has_others = self.own < self.size;
@@ -196,8 +199,8 @@ impl Records {
         })
     }
 
-    /// `requester` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
-    /// once until the reply is sent. `None`: there is no such rank.
+    /// `requester` requests the record of a rank of the job. Returns `true` if a reply can be sent now, `false` if it
+    /// will be sent later, and `None` if there is no such rank. Repeated requests count once until the reply is sent.
     pub(crate) fn request(&mut self, requester: u32, rank: u32) -> Option<bool> {
         let round = self.own_mut(requester)?.round;
         let target = self.number_of(rank)?;
@@ -215,7 +218,7 @@ impl Records {
         Some(true)
     }
 
-    /// Another node watches a rank of this one.
+    /// Another node watches a rank of this node.
     pub(crate) fn watch(&mut self, rank: u32) {
         let own = self.entries.iter_mut().take(self.own as usize);
         if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
@@ -236,8 +239,8 @@ impl Records {
         self.answer_waiting(far)
     }
 
-    /// The ranks of all nodes are quiet in the program of this number. Watches end; a rank that is requested in the
-    /// next program is watched again.
+    /// The ranks of all nodes are quiet in the program of this number. All watches end, except of ranks with pending
+    /// requests from the next program, which are watched again.
     pub(crate) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
         for (number, entry) in (0..).zip(&mut self.entries) {
@@ -249,7 +252,7 @@ impl Records {
         self.release(round)
     }
 
-    /// Drops the pending requests of a rank.
+    /// Removes the pending requests of a rank and its pending replies about records and losses.
     pub(crate) fn cancel_queries(&mut self, requester: u32) {
         for entry in &mut self.entries {
             entry.waiting.remove(&requester);
@@ -260,7 +263,7 @@ impl Records {
         }
     }
 
-    /// The next reply for a rank; stays until [`sent`](Self::sent).
+    /// The next reply for a rank. The reply is kept until [`sent`](Self::sent) is called.
     pub(crate) fn answer(&self, requester: u32) -> Option<ToRank> {
         let entry = self.entry(requester)?;
         if let Some(failed) = entry
@@ -286,7 +289,7 @@ impl Records {
                 rank,
                 why: why.to_owned(),
             },
-            // Cannot occur: it was found before, and records are not removed.
+            // This cannot occur: the result was found before, and records are not removed.
             LookupResult::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
@@ -294,7 +297,7 @@ impl Records {
         })
     }
 
-    /// Removes the reply that was sent.
+    /// Removes the reply that [`answer`](Self::answer) returned and that was sent.
     pub(crate) fn sent(&mut self, requester: u32) {
         let Some(entry) = self.own_mut(requester) else {
             return;
@@ -307,7 +310,8 @@ impl Records {
         }
     }
 
-    /// Releases the ranks that run program number `round`, if all of the job are quiet.
+    /// If all ranks of this node are quiet in program number `round`: releases them if all ranks of the job are known
+    /// to be quiet, otherwise reports to the front that this node is quiet.
     fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
         let keeps_all = |entry: &RankEntry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
@@ -346,7 +350,7 @@ impl Records {
         self.entries.get_mut(local as usize).filter(|_| is_own)
     }
 
-    /// Entry of a rank of the job; a rank of another node gets one if it has none.
+    /// Number of a rank's entry. A rank of another node gets an entry if it has none. `None` if there is no such rank.
     fn number_of(&mut self, rank: u32) -> Option<u32> {
         let own = self.entries.iter().take(self.own as usize);
         let found = (0..).zip(own).find(|(_, entry)| entry.rank == rank);
@@ -365,7 +369,7 @@ impl Records {
         Some(number)
     }
 
-    /// Applies an event to a rank of this node; returns the waiting ranks that can be sent a reply now.
+    /// Applies an event to a rank of this node; returns the ranks to which a reply can be sent now.
     fn change(&mut self, local: u32, change: impl FnOnce(&mut RankEntry)) -> Vec<u32> {
         let Some(entry) = self.own_mut(local) else {
             return Vec::new();
@@ -381,7 +385,7 @@ impl Records {
         now
     }
 
-    /// The ranks that waited for this one and can be sent a reply now.
+    /// Removes and returns the ranks that waited for the record of rank `number` and to which a reply can be sent now.
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
@@ -416,7 +420,7 @@ impl RankEntry {
         }
     }
 
-    /// The last program in which other ranks may have its record.
+    /// Number of the last program in which other ranks may have this rank's record.
     fn last_round(&self) -> Option<u32> {
         let published = self.last.as_ref().map(|(round, _)| *round);
         published.or_else(|| self.round.checked_sub(1))
@@ -432,7 +436,7 @@ impl RankEntry {
         }
     }
 
-    /// Looks the record up for a rank that runs program number `round`.
+    /// Looks up this rank's record for a rank that runs program number `round`.
     fn lookup(&self, round: u32) -> LookupResult<'_> {
         match &self.last {
             Some((of, record)) if *of == round => return LookupResult::Record(record),
@@ -463,7 +467,7 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// Ranks 10 to 12, which are the whole job.
+    /// The records of a node with ranks 10 to 12.
     fn three() -> Records {
         Records::new(10..13, 3)
     }
@@ -474,7 +478,8 @@ mod tests {
         records.request(requester, rank).unwrap()
     }
 
-    /// All replies to a rank: the rank that each is about, and the first byte of its record.
+    /// All replies to a rank: for each the rank that the reply is about, and the first byte of the record, if it has
+    /// one.
     fn answers(records: &mut Records, requester: u32) -> Vec<(u32, Option<u8>)> {
         std::iter::from_fn(|| {
             let answer = records.answer(requester)?;
@@ -566,7 +571,7 @@ mod tests {
         assert_eq!(lost(&mut records, 0), unreported_losses);
         assert_eq!(lost(&mut records, 0), None);
         assert_eq!(lost(&mut records, 1), None);
-        // Also in the program that rank 2 runs now, and in any later one.
+        // Rank 2 is notified in the program that it runs now, and in any later program.
         assert_eq!(records.initialized(2, true), [2]);
         assert_eq!(lost(&mut records, 2), unreported_losses);
         records.finalized(2);
@@ -607,7 +612,7 @@ mod tests {
         assert_eq!(records.answer(2), None);
     }
 
-    /// Whether a rank is notified that all are quiet; once.
+    /// Whether a rank is notified exactly now that all ranks are quiet; the notification is removed.
     fn is_released(records: &mut Records, local: u32) -> bool {
         let answer = records.answer(local);
         if answer.is_some() {
@@ -647,7 +652,7 @@ mod tests {
     #[test]
     fn ranks_of_the_same_program_wait_for_each_other() {
         let mut records = three();
-        // Ranks 0 and 1 have gone on to their second program; rank 2 is late.
+        // Ranks 0 and 1 have started their second program; rank 2 still runs its first.
         for local in [0, 1] {
             records.quiet(local);
         }
@@ -699,7 +704,7 @@ mod tests {
         ]
     }
 
-    /// Takes a step; returns the ranks that have a reply.
+    /// Applies a step; returns the ranks that have a reply.
     fn take(records: &mut Records, step: &Step) -> Vec<u32> {
         match *step {
             Step::Greet(who, publishes) => records.initialized(who, publishes),
@@ -753,7 +758,8 @@ mod tests {
             }));
         }
 
-        /// Delivers a message from a node to the front or back; `false` if there is none.
+        /// Delivers a message from a node to the front (`is_up`) or from the front to the node; `false` if there is
+        /// none.
         fn deliver(&mut self, node: usize, is_up: bool) -> bool {
             if is_up {
                 let Some(event) = self.up[node].pop_front() else {
@@ -877,7 +883,7 @@ mod tests {
         ) {
             let mut records = Records::new(0..5, 5);
             records.quiet(4);
-            // Rank 4 requests all records and runs one program only.
+            // Rank 4 requests all records, and runs only one program.
             for target in 0..4 {
                 request(&mut records, 4, target);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Set-up of a job on a host that the front cannot inspect: checks programs and folders, assigns CPUs to ranks, and
-//! adds the environment variables of the host.
+//! Sets up a job on a host that the front cannot inspect: checks programs and folders, assigns CPUs to ranks, and adds
+//! the host's own environment variables.
 
 use crate::affinity::{AffinityStrength, Policy, affinities};
 use crate::cpus::{CpuList, quota};
@@ -21,11 +21,11 @@ use std::path::Path;
 pub(super) struct RemoteSetupResult {
     /// Messages for the user.
     pub(super) notices: Vec<String>,
-    /// File in which ranks leave their records for `--stats`.
+    /// File in which ranks leave their records for `--stats`; `None` without `--stats`.
     pub(super) stats_file: Option<File>,
 }
 
-/// Completes a job for this host; an error is what is missing here.
+/// Completes a job for this host. The error reports what is missing on this host.
 pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<RemoteSetupResult, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
     let left = left.map_err(|message| NoProgram { message, code: 1 })?;
@@ -44,7 +44,7 @@ pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<RemoteSetupR
     })
 }
 
-/// Adds the host's own values of variables that describe a host.
+/// Adds the values of this host for variables that describe a host, unless the program's environment has them.
 fn add_own_variables(program: &mut JobProgram) {
     for name in OF_A_HOST {
         let is_set = |set: &CString| {
@@ -77,7 +77,7 @@ fn find(program: &mut JobProgram) -> Result<(), NoProgram> {
     Ok(())
 }
 
-/// Assigns CPUs to the ranks; describes the result, if the user asked for that.
+/// Assigns CPUs to the ranks. Returns lines that describe the result if the user requested them, otherwise nothing.
 fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
@@ -90,7 +90,8 @@ fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let sharing = own
         .saturating_add(before)
         .saturating_add(far.colocated.behind);
-    // Computed as for a host that has all of these ranks; its own follow the first `before`.
+    // The affinities are computed as for one host that has all ranks that share the CPUs. This host's own ranks come
+    // after the first `before` ranks.
     let places = affinities(&topology, sharing, policy)
         .into_iter()
         .skip(before as usize);

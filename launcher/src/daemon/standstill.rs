@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects a standstill: all ranks of this node wait in MPI and none makes progress.
+//! Detects a standstill: all ranks of this node wait in MPI, and none of them makes progress.
 //!
-//! A rank that sleeps in MPI updates its wait counters in the node segment ([`ring::WaitCounts`]) at least ten times
-//! a second; this file samples and compares them every other second. A rank that computes, is stopped, is held for a
-//! debugger or has not called `MPI_Init` does not update them, and then the job counts as running. The ranks set
-//! after how long a standstill is reported (`RMPI_STANDSTILL`); the front words the report.
+//! A rank that sleeps in MPI updates its wait counters in the node segment ([`ring::WaitCounts`]) at least ten times a
+//! second. The daemon samples and compares the counters of all ranks every 2 s. A rank that computes, is stopped, is
+//! held for a debugger or has not called `MPI_Init` does not update its counters, and then the job counts as running.
+//! The ranks set the time after which a standstill is reported (`RMPI_STANDSTILL`); the front writes the report.
 
 use super::affinity_control::cpu_demand_ns;
 use super::hold::Hold;
@@ -17,9 +17,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Interval between two samples; a short threshold makes it shorter.
+/// Interval between two samples; it is shorter if the time after which a standstill is reported is short.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Interval when a report may be due soon: longer than a sleeping rank takes to update its counters.
+/// Interval between two samples when a report may be due. It is longer than the time within which a sleeping rank
+/// updates its counters.
 const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
 
 /// Wait counters of a rank that is in MPI, and its pid.
@@ -32,25 +33,25 @@ struct WaitSample {
 /// State of the detection.
 #[derive(Debug)]
 pub(super) struct Standstill {
-    /// When the next sample is due.
+    /// Time of the next sample; `None` if no rank has called `MPI_Init`.
     next: Option<Instant>,
-    /// The last change of any rank's number of waits.
+    /// When a sample last differed in some rank's number of waits.
     since: Instant,
-    /// Sample at the beginning of this round; a round ends when every rank has gone to sleep again.
+    /// Sample at the beginning of the current round. A round ends when every rank has updated its counters.
     last: Vec<WaitSample>,
-    /// Set if the last round was a standstill: its time, and the CPU demand of the ranks' threads at that time, for
-    /// ranks in which other threads than the waiting one may be working.
+    /// Set if the last round was a standstill: the time of the round's end, and the CPU demand of threads at that time,
+    /// in the ranks that may have working threads besides the waiting thread.
     shown: Option<(Instant, CpuDemand)>,
-    /// It was reported, and no rank has made progress since.
+    /// Whether the standstill was reported; `false` again when a rank has made progress.
     reported: bool,
 }
 
 /// Result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SampleResult {
-    /// Some rank makes progress, or the standstill is too short.
+    /// Some rank makes progress, the round is not complete, the standstill is too short, or it was reported before.
     Nothing,
-    /// No progress: a second round must confirm it.
+    /// No rank makes progress; a second round must confirm this.
     Stillness,
 }
 
@@ -70,7 +71,7 @@ impl Standstill {
         self.next.get_or_insert_with(Instant::now);
     }
 
-    /// Evaluates a sample of all ranks, which is to be reported after `patience`.
+    /// Evaluates a sample of all ranks. `patience`: the time after which a standstill is reported.
     fn evaluate(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
         let is_same_wait = |(one, other): (&WaitSample, &WaitSample)| {
             one.pid == other.pid && one.counts.begun == other.counts.begun
@@ -92,7 +93,7 @@ impl Standstill {
         SampleResult::Stillness
     }
 
-    /// Resets the state: a rank is outside MPI, or ranks are held.
+    /// Resets the state, because a rank is outside MPI or ranks are held.
     fn reset(&mut self, now: Instant) {
         (self.since, self.shown) = (now, None);
         self.last.clear();
@@ -110,12 +111,12 @@ impl Standstill {
 }
 
 impl Daemon {
-    /// When the next sample is due.
+    /// Time of the next sample; `None` if no rank has called `MPI_Init`.
     pub(super) fn next_standstill_sample(&self) -> Option<Instant> {
         self.standstill.next
     }
 
-    /// Takes a sample, if it is due.
+    /// Takes a sample if it is due.
     pub(super) fn check_standstill(&mut self, now: Instant) {
         if self.standstill.next.is_none_or(|at| at > now) {
             return;
@@ -140,8 +141,8 @@ impl Daemon {
         self.standstill.schedule_next(now, patience);
     }
 
-    /// Samples all running ranks; `None` where one is outside MPI, so that there is no standstill, or has disabled
-    /// the report.
+    /// Samples all running ranks. `None` if there is no standstill because some rank is outside MPI or held, or if some
+    /// rank has disabled the report.
     fn sample_waits(&self) -> Option<Vec<WaitSample>> {
         if self.hold != Hold::No {
             return None;
@@ -159,7 +160,7 @@ impl Daemon {
         counts.collect()
     }
 
-    /// The segment of the program that a rank runs now.
+    /// The segment of the MPI program that a rank runs now.
     fn segment_of(&self, rank: &LocalRank) -> Option<&OwnedFd> {
         match rank.finalized {
             0 => Some(&self.spawn_context.segment),
@@ -167,8 +168,8 @@ impl Daemon {
         }
     }
 
-    /// Whether a second round confirms the first, no rank is being debugged, and no other thread of a rank is
-    /// working.
+    /// Whether the standstill is certain: this is a second round without progress, no rank is traced by a debugger, and
+    /// no other thread of a rank is working.
     fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
         let others = seen.iter().filter(|one| one.counts.beside_others);
         let wanted: Option<CpuDemand> = others.flat_map(|one| demand_by_thread(one.pid)).collect();
@@ -182,16 +183,16 @@ impl Daemon {
     }
 }
 
-/// CPU demand of each thread, in nanoseconds.
+/// CPU demand of threads since their start, in nanoseconds, by thread id.
 type CpuDemand = HashMap<i32, u64>;
 
-/// For each thread of a process; `None` where the kernel does not count it.
+/// The CPU demand of each thread of a process; an item is `None` if the kernel has no counters for the thread.
 fn demand_by_thread(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
     sweep::threads(pid).map(move |thread| Some((thread, cpu_demand_ns(pid, thread)?)))
 }
 
-/// Whether a thread demanded a CPU most of the time. A thread that waits in MPI beside others polls often, but
-/// briefly.
+/// Whether some thread demanded a CPU for more than 70 % of the time `passed`. A thread that waits in MPI beside other
+/// threads polls often, but briefly.
 fn is_any_working(before: &CpuDemand, now: &CpuDemand, passed: Duration) -> bool {
     let passed = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
     let since = |thread| before.get(thread).copied().unwrap_or(0);
@@ -199,7 +200,7 @@ fn is_any_working(before: &CpuDemand, now: &CpuDemand, passed: Duration) -> bool
     all.any(|(thread, wanted)| wanted.saturating_sub(since(thread)) / 7 > passed / 10)
 }
 
-/// Read, not mapped: the contents are untrusted bytes.
+/// Reads a rank's wait counters. The segment is read and not mapped, because its contents are untrusted bytes.
 fn read_counts(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
     let mut bytes = [0; 16];
     let place = ring::layout::waits_offset(local_size, local)
@@ -236,7 +237,7 @@ mod tests {
         (1..).zip(counts).map(of).collect()
     }
 
-    /// Samples at these seconds; whether each is a standstill.
+    /// Evaluates samples taken at these seconds; returns for each whether it is a standstill.
     fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
         let evaluate = |(second, counts): &(u64, &[(u32, u32)])| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start-up of the daemon and of its ranks.
+//! Starts the daemon and its ranks.
 
 use super::exec::{self, RankDescriptors, SpawnContext};
 use super::hold::Hold;
@@ -38,7 +38,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{NodeMap, Ranks};
 
-/// Descriptors of the daemon per rank, and those that it needs besides.
+/// The daemon's descriptors per rank, and its other descriptors.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
@@ -55,7 +55,7 @@ pub(crate) fn serve(mut front: FrameConnection) -> u8 {
         Ok(None) => 0,
         Err(NoProgram { message, code }) => {
             NodeEvent::Broken { message, code }.put(&mut front.outbox);
-            // Fits into the socket's buffer, so one write sends it.
+            // The message fits in the socket's buffer, so one write sends it.
             let _ = front.flush();
             1
         }
@@ -76,7 +76,7 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
     };
     let mut resources = DaemonResources::get(&job, front).map_err(broken)?;
     resources.left = found.stats_file;
-    // On the launcher's own machine there are no other daemons to wait for.
+    // In a job of this machine only, the front waits for no other daemon, so this time counts.
     job.begun.ready = front::now();
     if job.far.is_some() {
         NodeEvent::Ready.put(&mut front.outbox);
@@ -110,8 +110,8 @@ fn other_release() -> String {
     "the front does not begin with a job: it is of another release than this daemon".to_owned()
 }
 
-/// Waits for the next order before ranks are started: programs, job, or start. `None`: the front is gone, or has
-/// given up the job.
+/// Waits for the next order before ranks are started: programs, job, or start. Returns `None` if the front is gone or
+/// has given up the job.
 fn receive_order(front: &mut FrameConnection) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
@@ -254,7 +254,7 @@ impl Daemon {
         }
     }
 
-    /// Reports where it has found the programs, if the front could not inspect this host.
+    /// Reports where the daemon has found the programs, if the front could not inspect this host.
     fn report_programs(&mut self) {
         let programs = self.job.far.map_or(0, |_| self.job.programs.len());
         for (app, number) in (0..programs).zip(0..) {
@@ -306,7 +306,7 @@ impl Daemon {
             pmi: pmi_end.as_fd(),
         };
         let pid = exec::start(&self.job, &self.spawn_context, local, &descriptors)?;
-        // From here on the rank exists, so it is recorded whatever else fails.
+        // From here on the rank exists, so it is recorded even if a later call fails.
         let listen = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let listening = self.poller.add(&control, listen);
         self.ranks.push(LocalRank::new(pid, control));
@@ -342,7 +342,8 @@ impl Daemon {
     }
 }
 
-/// Leaves the terminal's session, adopts orphans of the ranks, and sets the process name.
+/// Leaves the terminal's session, makes this process adopt orphans of the ranks, sets the process name, and replaces
+/// standard input and output by `/dev/null`.
 fn detach() -> Result<(), Errno> {
     nix::unistd::setsid()?;
     prctl::set_child_subreaper(true)?;
@@ -355,7 +356,8 @@ fn detach() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Raises the limit of open files for the descriptors of all ranks; returns the previous limit, which ranks get.
+/// Raises the limit of open files to what the descriptors of all ranks need. Returns the previous limit (soft, hard),
+/// which the ranks get.
 fn enough_descriptors(ranks: u32, input: StdinTarget) -> Result<(rlim_t, rlim_t), String> {
     let each = DESCRIPTORS_PER_RANK + u64::from(input == StdinTarget::All);
     let needed = u64::from(ranks) * each + DESCRIPTORS_BESIDES;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output and error of the ranks: read, split at line ends, and forwarded against the front's credit.
+//! Reads standard output and error of the ranks, splits them at line ends, and forwards them as the front's credit
+//! allows.
 
 use crate::line_buffer::LineBuffer;
 use crate::link::{NodeEvent, OUTPUT_WINDOW_BYTES, OutputStream};
@@ -9,17 +10,17 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Time after which an unfinished line of an interactive rank is forwarded.
+/// Time after which an unfinished line of rank 0 is forwarded, if it may be a prompt.
 const PROMPT_AFTER: Duration = Duration::from_millis(50);
 
-/// Which ranks may write unfinished lines.
+/// The ranks whose unfinished lines are forwarded before they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
-    /// The only rank: its lines cannot mix with those of others.
+    /// The only rank of a job, at once: its lines cannot mix with lines of other ranks.
     All,
-    /// Rank 0 after a moment, because standard input is a terminal.
+    /// Rank 0, after [`PROMPT_AFTER`], because standard input is a terminal.
     RankZero,
-    /// None.
+    /// No rank.
     None,
 }
 
@@ -32,7 +33,7 @@ struct OutputPipe {
 
 /// The output streams of all ranks of a node.
 pub(crate) struct OutputStreams {
-    /// Readable when one of the streams is.
+    /// An epoll set that is readable when one of the streams is readable.
     pub(crate) poller: Epoll,
     sources: Vec<Option<OutputPipe>>,
     open: usize,
@@ -53,7 +54,7 @@ impl OutputStreams {
         })
     }
 
-    /// Adds a stream; streams are added in the order of local ranks, two per rank.
+    /// Adds a stream. Streams must be added in the order of local ranks, two per rank.
     pub(crate) fn add(
         &mut self,
         rank: u32,
@@ -88,7 +89,7 @@ impl OutputStreams {
         self.open == 0
     }
 
-    /// Reads once from each stream that has something.
+    /// Reads once from each stream that is readable.
     pub(crate) fn pump(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) {
         let mut ready = [EpollEvent::empty(); 64];
         let count = self
@@ -101,7 +102,8 @@ impl OutputStreams {
         }
     }
 
-    /// Reads the rest of local rank `local`'s streams, so that its output precedes the report of its exit.
+    /// Reads what the streams of local rank `local` have, as long as there is credit, so that the rank's output
+    /// precedes the report of its exit.
     pub(crate) fn drain(&mut self, local: u32, scratch: &mut [u8], out: &mut Vec<u8>) {
         let first = local as usize * 2;
         for index in [first, first + 1] {
@@ -109,7 +111,8 @@ impl OutputStreams {
         }
     }
 
-    /// Reads the rest of all streams when no process of the job is left to write. False if credit runs out.
+    /// Reads the rest of all streams, when no process of the job is left that could write. Returns `false` if the
+    /// credit is exhausted before the end.
     pub(crate) fn finish(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
         for index in 0..self.sources.len() {
             while self.has_credit() && self.read(index, scratch, out) {}
@@ -121,7 +124,7 @@ impl OutputStreams {
         true
     }
 
-    /// When the next unfinished line is due.
+    /// When the next unfinished line is to be forwarded; `None` if there is none.
     pub(crate) fn next_prompt(&self) -> Option<Instant> {
         self.prompt_at
     }
@@ -144,7 +147,7 @@ impl OutputStreams {
         }
     }
 
-    /// Reads once; true if there may be more.
+    /// Reads once from a stream; `true` if the stream may have more.
     fn read(&mut self, index: usize, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
         let Some(source) = self.sources.get_mut(index).and_then(Option::as_mut) else {
             return false;
@@ -183,7 +186,8 @@ impl OutputStreams {
             self.credit -= send(&source, bytes, out);
         }
         self.open -= 1;
-        // Closing removes it from epoll only with the last copy of the description, and a descendant may have one.
+        // Closing the pipe removes it from epoll only when the last descriptor of its file description is closed, and a
+        // descendant may have such a descriptor.
         let _ = self.poller.delete(&source.pipe);
     }
 }

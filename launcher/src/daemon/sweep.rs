@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descendants of this process. Orphans are adopted by a sub-reaper, so every process that a rank started, however
-//! detached, is found by walking the process tree down from this one.
+//! Finds and signals the descendants of this process. This process is a sub-reaper and adopts orphans, so every process
+//! that a rank started, even a detached one, is found by walking down the process tree from this process.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,12 +11,12 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct Descendant {
     /// Its pid.
     pub(crate) pid: u32,
-    /// Its main thread has exited; other threads may still run.
+    /// Whether its main thread has exited; other threads may still run.
     pub(crate) zombie: bool,
 }
 
-/// Snapshot of all processes by parent. Queries that belong together use one snapshot, since processes may be created
-/// between two.
+/// Snapshot of all processes, by parent. Queries that belong together must use the same snapshot, since processes may
+/// be created between two snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessSnapshot(HashMap<u32, Vec<Descendant>>);
 
@@ -26,10 +26,10 @@ impl ProcessSnapshot {
         processes().collect()
     }
 
-    /// All descendants of `ancestors`, excluding these.
+    /// All descendants of `ancestors`, without the ancestors themselves.
     pub(crate) fn below(&self, ancestors: &[u32]) -> Vec<Descendant> {
         let (mut found, mut next) = (Vec::new(), ancestors.to_vec());
-        // A pid may have been reused during the snapshot: avoids cycles.
+        // The snapshot may have a cycle if a pid was reused while it was taken, so each pid is visited once.
         let mut seen: HashSet<u32> = ancestors.iter().copied().collect();
         while let Some(pid) = next.pop() {
             let children = self.0.get(&pid).into_iter().flatten();
@@ -52,16 +52,16 @@ impl FromIterator<(Descendant, u32)> for ProcessSnapshot {
     }
 }
 
-/// All descendants of `ancestors` now, excluding these.
+/// All current descendants of `ancestors`, without the ancestors themselves.
 pub(crate) fn descendants(ancestors: &[u32]) -> Vec<Descendant> {
     ProcessSnapshot::now().below(ancestors)
 }
 
-/// Sends a signal to every descendant of this process; returns those that were alive.
+/// Sends a signal to every descendant of this process; returns the pids of those that were alive.
 pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
     let found = descendants(&[std::process::id()]);
     for process in &found {
-        // It may have terminated meanwhile.
+        // The process may have terminated since the snapshot.
         let _ = kill(Pid::from_raw(process.pid.cast_signed()), signal);
     }
     found
@@ -71,7 +71,7 @@ pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process is exiting: its files may be closed already, and its parent cannot reap it yet.
+/// Whether a process is exiting: its files may be closed already, although its parent cannot reap it yet.
 pub(crate) fn is_exiting(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| flags(&String::from_utf8_lossy(&stat)) & PF_EXITING != 0)
@@ -105,7 +105,8 @@ fn processes() -> impl Iterator<Item = (Descendant, u32)> {
     })
 }
 
-/// Parses a line of `/proc/PID/stat`, `pid (name) state parent ...`; the name may contain anything.
+/// Parses the text of `/proc/PID/stat`, `pid (name) state parent ...`, where the name may contain any characters.
+/// Returns whether the process is a zombie, and its parent.
 fn state_and_parent(stat: &str) -> Option<(bool, u32)> {
     let (_, behind) = stat.rsplit_once(')')?;
     let mut words = behind.split_ascii_whitespace();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Termination of a node's part of the job: children are reaped and judged, signals are sent to the ranks, and
-//! processes that outlive the ranks are ended too.
+//! Ends a node's part of the job: reaps children and evaluates their exits, sends signals to the ranks, and ends
+//! processes that outlive the ranks.
 
 use super::exec::{self, SPAWN_FAILURE_BYTES};
 use super::rank::{LocalRank, RankPhase, severity};
@@ -14,15 +14,16 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-/// Time for processes that end by themselves after their rank, such as helpers of a Python interpreter.
+/// Time for which processes that outlive the ranks may continue, since some end by themselves, such as helpers of a
+/// Python interpreter. Also the time for which a wrapper may continue after its MPI process has terminated.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
-/// Longest wait for a rank that is exiting before other ranks' exits are judged.
+/// Longest wait for a rank that is exiting, before exits of other ranks are evaluated.
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL for processes that outlived their rank.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 /// Interval between two rounds of SIGKILL.
 const SWEEP_EVERY: Duration = Duration::from_millis(10);
-/// Time after which a process that cannot be killed (in uninterruptible sleep) is reported and left.
+/// Time after which processes that do not end after SIGKILL (in uninterruptible sleep) are reported and ignored.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Termination state of the node.
@@ -33,7 +34,7 @@ pub(super) struct Termination {
     childless: bool,
     killing_since: Option<Instant>,
     next_sweep: Option<Instant>,
-    /// Reaped children that are judged later, at `postponed_until` at the latest.
+    /// Reaped children whose exits are evaluated later, at `postponed_until` at the latest.
     postponed: Vec<(u32, spawn::ChildExit)>,
     postponed_until: Option<Instant>,
     term_leftovers_at: Option<Instant>,
@@ -55,14 +56,14 @@ impl Termination {
         }
     }
 
-    /// Since when all processes are being killed.
+    /// Since when all processes are being killed; `None` if they are not.
     pub(super) fn is_killing(&self) -> Option<Instant> {
         self.killing_since
     }
 }
 
 impl Daemon {
-    /// Reaps terminated children and judges those that are ranks.
+    /// Reaps terminated children, and evaluates the exits of those that are ranks.
     pub(super) fn reap(&mut self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
         let mut ended = std::mem::take(&mut self.termination.postponed);
@@ -99,8 +100,9 @@ impl Daemon {
         }
     }
 
-    /// Whether ranks failed while another one is still exiting: the kernel closes that one's files, which the others
-    /// may have noticed, before its exit is reported to the daemon.
+    /// Whether the reaped ranks may have failed as a consequence of another rank's failure: a rank that was not reaped
+    /// yet is exiting. The kernel closes the files of an exiting rank, which other ranks may notice, before the daemon
+    /// can reap the rank.
     fn is_consequence(&self, ended: &[(u32, spawn::ChildExit)]) -> bool {
         let gave_up = |ending: &spawn::ChildExit| matches!(ending, spawn::ChildExit::Code(code) if *code != 0);
         let late = self
@@ -119,7 +121,7 @@ impl Daemon {
     }
 
     fn rank_ended(&mut self, local: u32, ending: spawn::ChildExit) {
-        // Messages and output from before its exit come first.
+        // Messages and output that the rank sent before its exit are handled first.
         self.receive_messages(local);
         self.receive_pmi(local);
         self.streams
@@ -183,7 +185,7 @@ impl Daemon {
         if ends {
             self.termination.summary.signalled =
                 self.termination.summary.signalled.max(self.others());
-            // A stopped rank would not receive it.
+            // A stopped rank would not handle the signal.
             self.each_alive(Signal::SIGCONT);
         }
     }
@@ -191,12 +193,13 @@ impl Daemon {
     fn each_alive(&self, signal: Signal) {
         for rank in self.ranks.iter().filter(|rank| rank.alive) {
             let pid = Pid::from_raw(rank.pid.cast_signed());
-            // A new process may not be in its group yet; a terminated one needs no signal.
+            // A new process may not be the leader of its group yet, so the signal is then sent to the process. If the
+            // process has terminated, both calls fail.
             let _ = killpg(pid, signal).or_else(|_| kill(pid, signal));
         }
     }
 
-    /// Sends SIGKILL to every rank and all descendants, repeatedly until none is left.
+    /// Starts to send SIGKILL to every rank and all descendants, repeatedly until no process is left.
     pub(super) fn kill_all(&mut self) {
         if self.termination.killing_since.is_some() {
             return;
@@ -208,17 +211,17 @@ impl Daemon {
         self.each_alive(Signal::SIGKILL);
     }
 
-    /// The connection to the front is closed, which ends the job.
+    /// The connection to the front is closed: ends the job.
     pub(super) fn front_is_gone(&mut self) {
         if self.termination.front_connected {
             self.termination.front_connected = false;
-            // epoll would report the closed stream in every turn.
+            // Otherwise epoll would report the closed stream in every turn.
             let _ = self.poller.delete(self.front.reading());
         }
         self.kill_all();
     }
 
-    /// Does what is due by the clock.
+    /// Handles all timeouts that have expired.
     pub(super) fn on_time(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if due(self.termination.term_leftovers_at) && self.termination.kill_leftovers_at.is_none() {
@@ -283,7 +286,7 @@ impl Daemon {
         }
     }
 
-    /// When the next timeout is due.
+    /// When the next timeout expires.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let leftovers = match self.termination.kill_leftovers_at {
             None => self.termination.term_leftovers_at,
@@ -316,7 +319,8 @@ impl Daemon {
                 .finish(&mut self.scratch, &mut self.front.outbox)
     }
 
-    /// The MPI process of a rank has terminated, and the wrapper that started it has not, yet.
+    /// The MPI process of a rank has terminated. It is a descendant of the wrapper that the daemon started, which may
+    /// still run.
     pub(super) fn mpi_process_ended(&mut self, local: u32) {
         self.receive_messages(local);
         let Some(rank) = self.ranks.get_mut(local as usize) else {
@@ -326,7 +330,7 @@ impl Daemon {
             let _ = self.poller.delete(&watch);
         }
         if rank.alive && rank.phase == RankPhase::InMpi {
-            // The wrapper's own exit status has more information if it exits soon.
+            // If the wrapper exits soon, its exit status is reported instead, which has more information.
             rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
     }
@@ -346,7 +350,7 @@ impl Daemon {
         }
         let watch = match spawn::watch(mpi_pid) {
             Ok(watch) => watch,
-            // It terminated before its `Hello` was read; its later messages are read next.
+            // The process has terminated before its `Hello` was read. Its other messages are read next.
             Err(Errno::ESRCH) => {
                 rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
                 return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts a debugger's own program on a host, where it can attach to the ranks.
+//! Starts a program of a debugger on this host, where the program can attach to the ranks.
 
 use super::Daemon;
 use super::exec::SpawnContext;
@@ -28,7 +28,8 @@ impl Daemon {
     }
 }
 
-/// With the launcher's folder and environment. Its output goes to standard error, and it ends with the daemon.
+/// Starts the program in the daemon's working directory, with the daemon's environment. Its output goes to standard
+/// error. It is killed when the daemon ends.
 fn start(
     spawn_context: &SpawnContext,
     program: &CString,

@@ -25,11 +25,11 @@ pub(crate) const QUERY_WITHIN: Duration = Duration::from_secs(10);
 /// Most bytes of an error message that are reported.
 const MOST_ERROR_BYTES: usize = 600;
 
-/// The running query, if any, and the next one.
+/// The running query and the next query, if there are any.
 #[derive(Debug, Default)]
 pub(super) struct WaitQuery {
     running: Option<QueueReader>,
-    /// An order that arrived while another query was running.
+    /// Number of the last order that arrived while another query was running.
     next: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ struct QueueReader {
     output: OwnedFd,
     bytes: Vec<u8>,
     until: Instant,
-    /// Timed out, and the front was notified.
+    /// Whether the query has timed out and the front was notified.
     is_late: bool,
 }
 
@@ -52,7 +52,7 @@ impl WaitQuery {
         self.running.as_ref().map(|reader| reader.pid)
     }
 
-    /// When the query times out.
+    /// When the running query times out; `None` if none is running or it has timed out.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let waited_for = self.running.as_ref().filter(|reader| !reader.is_late);
         waited_for.map(|reader| reader.until)
@@ -60,7 +60,7 @@ impl WaitQuery {
 }
 
 impl Daemon {
-    /// Starts a query, or queues it behind the running one.
+    /// Starts a query. If a query is running, stores the new one as the next query.
     pub(super) fn query_waits(&mut self, number: u32) {
         if self.wait_query.running.is_some() {
             self.wait_query.next = Some(number);
@@ -95,7 +95,7 @@ impl Daemon {
         };
         setup.apply_to(&mut command);
         let pid = command.spawn().map_err(wrong)?.id();
-        // Without epoll, the pipe is read when the child has terminated.
+        // If this fails, the pipe is read when the child has terminated.
         let _ = self
             .poller
             .add(output.as_fd(), interest(EpollFlags::EPOLLIN, Token::Look));
@@ -123,10 +123,10 @@ impl Daemon {
         };
         match read(&reader.output, &mut self.scratch) {
             Ok(0) => {
-                // epoll would report the closed pipe in every turn.
+                // Otherwise epoll would report the closed pipe in every turn.
                 let _ = self.poller.delete(&reader.output);
             }
-            // Output beyond the limit is dropped.
+            // Output beyond the limit is discarded.
             Ok(bytes) if reader.bytes.len() <= MOST_SEEN_BYTES => {
                 reader.bytes.extend_from_slice(&self.scratch[..bytes]);
             }
@@ -134,7 +134,7 @@ impl Daemon {
         }
     }
 
-    /// Gives up a query that takes too long.
+    /// If the query takes too long, ends the child and reports the timeout to the front.
     pub(super) fn check_query_timeout(&mut self, now: Instant) {
         let Some(reader) = &mut self.wait_query.running else {
             return;
@@ -143,14 +143,14 @@ impl Daemon {
             return;
         }
         reader.is_late = true;
-        // It exits once it has continued the ranks.
+        // The child exits once it has continued the ranks that it had stopped.
         let _ = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGTERM);
         let (number, seconds) = (reader.number, QUERY_WITHIN.as_secs());
         let why = format!("rmpi-queues could not read the ranks there within {seconds} s");
         self.send_wait_report(number, Err(why));
     }
 
-    /// A child that is not a rank has terminated; it may be the reader.
+    /// A child process has terminated. If it is the reader, sends the reply to the front.
     pub(super) fn reader_ended(&mut self, pid: u32, ending: spawn::ChildExit) {
         let Some(mut reader) = self.wait_query.running.take_if(|reader| reader.pid == pid) else {
             return;
@@ -178,7 +178,7 @@ impl QueueReader {
         }
     }
 
-    /// The reply to the front.
+    /// The output for the reply to the front, or the reason why there is none.
     fn answer(&mut self, ending: spawn::ChildExit) -> Result<Vec<u8>, String> {
         if self.bytes.len() > MOST_SEEN_BYTES {
             let most = MOST_SEEN_BYTES >> 20;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Support for debuggers: fills the MPIR process table, stops in the breakpoint, and starts a program on each host
-//! when a debugger requests that.
+//! Supports debuggers: fills the MPIR process table, stops at the breakpoint, and returns the programs that a debugger
+//! requests to be started on each host.
 //!
-//! The table is always filled, since a debugger may attach at any time. There is no FIFO in the file system: a
-//! debugger writes to a pipe by its path below `/proc`.
+//! The table is always filled, since a debugger may attach at any time. The FIFO of the interface is not a file: it is
+//! a pipe, which a debugger opens by its path below `/proc`.
 
 use super::Gdb;
 use crate::mpir::{self, DebugState, Name, ProcessTable, Starter, ToolWords};
@@ -17,17 +17,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) struct Debugger {
     starter: Starter,
     processes: Processes,
-    /// All ranks are held until [`Debugger::stop_at_breakpoint`] returns.
+    /// Whether all ranks are held. Reset by [`Debugger::stop_at_breakpoint`].
     holding: bool,
     fifo: String,
     gdb: Option<Gdb>,
     fifo_fd: OwnedFd,
-    /// Never written to: as long as it is open here, the read end does not report end of file.
+    /// The write end of the FIFO. This process never writes to it; while it is open, the read end does not report end
+    /// of file.
     _write_end: OwnedFd,
 }
 
 impl Debugger {
-    /// For a job of these programs with their numbers of ranks, on these hosts.
+    /// The interface for a job with these hosts, and with these programs and their numbers of ranks. `holding`: whether
+    /// the ranks are held.
     pub(crate) fn new(
         mut starter: Starter,
         (hosts, holding): (&[String], bool),
@@ -68,22 +70,23 @@ impl Debugger {
     fn publish(&mut self) {
         self.starter.publish(self.processes.table());
         if !self.holding {
-            // A debugger that attached without holding the job gets its breakpoint now.
+            // If the job is not held, a debugger that has attached stops at its breakpoint now.
             self.spawned();
         }
     }
 
-    /// Stops in the debugger's breakpoint: all ranks have a process.
+    /// Stops at the debugger's breakpoint, because all ranks have a process.
     pub(crate) fn spawned(&mut self) {
         self.starter.report(DebugState::Spawned);
     }
 
-    /// The program that the debugger wants started on each host, if it has set one.
+    /// The program that the debugger requests to be started on each host; `None` if it has stored none.
     pub(crate) fn tool(&self) -> Option<ToolWords> {
         self.starter.tool()
     }
 
-    /// All ranks are held: stops in the breakpoint. Returns the program to start before they are released.
+    /// Stops at the breakpoint, when all ranks are held. Returns the program to start on each host before the ranks are
+    /// released, if there is one.
     pub(crate) fn stop_at_breakpoint(&mut self) -> Option<ToolWords> {
         self.spawned();
         self.holding = false;
@@ -96,13 +99,13 @@ impl Debugger {
         self.starter.report(DebugState::Aborting);
     }
 
-    /// Readable when a debugger has written to the FIFO.
+    /// A descriptor that is readable when a debugger has written to the FIFO.
     pub(crate) fn fifo_fd(&self) -> BorrowedFd<'_> {
         self.fifo_fd.as_fd()
     }
 
-    /// Starts the user's gdb, if there is one. It requests the release of the ranks through the FIFO once it has
-    /// attached.
+    /// Starts the gdb of `--gdb`; returns whether there is one. Once gdb has attached, it requests the release of the
+    /// ranks through the FIFO.
     pub(crate) fn start_gdb(&mut self) -> Result<bool, String> {
         let Some(gdb) = &mut self.gdb else {
             return Ok(false);
@@ -111,22 +114,22 @@ impl Debugger {
             .map(|()| true)
     }
 
-    /// Readable when that gdb has terminated.
+    /// A descriptor that is readable when the gdb of `--gdb` has terminated; `None` if it is not running.
     pub(crate) fn gdb_end(&self) -> Option<BorrowedFd<'_>> {
         self.gdb.as_ref().and_then(Gdb::end)
     }
 
-    /// Reaps that gdb; returns whether it had attached to its ranks.
+    /// Reaps the gdb of `--gdb`; returns whether it had attached to its ranks.
     pub(crate) fn gdb_over(&mut self) -> bool {
         self.gdb.as_mut().is_none_or(Gdb::over)
     }
 
-    /// Sends SIGTERM to that gdb.
+    /// Sends SIGTERM to the gdb of `--gdb`.
     pub(crate) fn terminate_gdb(&self) {
         self.gdb.iter().for_each(Gdb::terminate);
     }
 
-    /// The pending request of the debugger.
+    /// Reads the FIFO, and returns the request of the debugger; `None` if nothing was written or no program is stored.
     pub(crate) fn take_request(&mut self) -> Option<DebuggerRequest> {
         // All bytes written so far are one request.
         let mut bytes = [0; 64];
@@ -144,19 +147,21 @@ impl Debugger {
     }
 }
 
-/// The processes of all ranks. There may be many: only the table is kept, from the first known process on.
+/// The processes of all ranks. Since there may be many ranks, only the process table is kept per rank; it is made when
+/// the first program or process is reported.
 pub(crate) struct Processes {
-    /// The name of each node's machine, one allocation per node.
+    /// By node: the name of its machine. Each node has an allocation of its own, so the pointer identifies the node.
     hosts: Vec<Name>,
-    /// Paths of the programs with their numbers of ranks.
+    /// Paths of the programs, with their numbers of ranks.
     programs: Vec<(Name, u32)>,
-    /// Paths of programs that differ on some hosts.
+    /// Paths that programs have on some hosts, if they differ from those in `programs`.
     elsewhere: Vec<Name>,
     table: Option<ProcessTable>,
 }
 
 impl Processes {
-    /// For these programs with their numbers of ranks.
+    /// The processes of a job with these hosts, and with these programs and their numbers of ranks. No process is known
+    /// yet.
     pub(crate) fn of<'a>(
         hosts: impl Iterator<Item = &'a String>,
         programs: impl Iterator<Item = (CString, u32)>,
@@ -190,7 +195,7 @@ impl Processes {
         self.table.get_or_insert_with(|| ProcessTable::of(programs))
     }
 
-    /// Sets the processes of these ranks of a node; returns whether all ranks have one now.
+    /// Sets the processes of these ranks of a node; returns whether all ranks of the job have a process now.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) -> bool {
         let host = self.hosts[node];
         let table = self.table();
@@ -200,7 +205,7 @@ impl Processes {
         table.is_complete()
     }
 
-    /// The node and pid of a rank.
+    /// The node and pid of a rank; `None` if they are unknown.
     fn of_rank(&self, rank: u32) -> Option<(usize, u32)> {
         let table = self.table.as_ref()?;
         let mut hosts = self.hosts.iter().enumerate();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--output`: one file per rank and stream.
+//! Writes the files of `--output`: one file per rank and stream.
 
 use crate::link::OutputStream;
 use crate::program::cause;
@@ -9,7 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
-/// Most open files. Others are closed and reopened, to stay below the limit of open files.
+/// Most files that are open at a time. Other files are closed and reopened, so that this process stays below its limit
+/// of open files.
 const MOST_OPEN: usize = 128;
 
 /// The output files of a job.
@@ -21,8 +22,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Creates the folder and an empty file for each rank and stream, so that errors are found before anything is
-    /// started and no output of an earlier job is left.
+    /// Creates the folder, and an empty file for each rank and stream. So errors are found before the ranks are
+    /// started, and no output of an earlier job is left.
     pub(crate) fn create(folder: &Path, ranks: u32) -> Result<Self, String> {
         let failed = |path: &Path, error: &Error| {
             format!(
@@ -33,7 +34,7 @@ impl Files {
             )
         };
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-        // Absolute, since the current folder may change.
+        // The path is made absolute, since the current folder may change.
         let folder = std::path::absolute(folder).map_err(|error| failed(folder, &error))?;
         let files = Self {
             folder,
@@ -49,7 +50,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The path of a rank's file; numbers have equal length, so that names sort.
+    /// The path of a rank's file. Ranks are padded to equal length, so that names sort in rank order.
     pub(crate) fn path(&self, rank: u32, stream: OutputStream) -> PathBuf {
         let end = match stream {
             OutputStream::Out => "out",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb`: runs gdb at the user's terminal, attached to the ranks that the user chose. Ranks of other hosts are
-//! attached through `gdbserver`, which is started there by the remote shell and communicates over its standard input
-//! and output.
+//! `--gdb`: runs gdb at the user's terminal, attached to the ranks that the user chose. To ranks of other hosts gdb
+//! attaches through `gdbserver`. The remote shell starts `gdbserver` on the host, and gdb communicates with it over the
+//! standard input and output of the remote shell.
 
 use super::Signals;
 use super::input::in_foreground;
@@ -22,7 +22,8 @@ pub(crate) struct Gdb {
     program: PathBuf,
     ranks: Vec<u32>,
     signals: Signals,
-    /// By node, unless it is on this machine: its host, and how `gdbserver` is started there.
+    /// By node: how its ranks are reached; `None` if the node is on this machine. Empty if all nodes are on this
+    /// machine.
     targets: Vec<Option<RemoteTarget>>,
     session: Option<GdbSession>,
 }
@@ -32,7 +33,7 @@ pub(crate) struct Gdb {
 pub(crate) struct RemoteTarget {
     /// Name as the user typed it.
     pub(crate) host: String,
-    /// Command line of the remote shell, for a shell, without the command to run there.
+    /// Command line of the remote shell, quoted for a local shell, without the command to run on the host.
     pub(crate) line: String,
 }
 
@@ -42,9 +43,9 @@ struct GdbSession {
     child: Child,
     /// Pidfd of gdb.
     ended: OwnedFd,
-    /// gdb is the terminal's foreground group.
+    /// Whether gdb's group was made the terminal's foreground process group.
     terminal: bool,
-    /// It has attached to all its ranks and written to the FIFO.
+    /// Whether gdb has attached to all its ranks and has then written to the FIFO.
     attached: bool,
 }
 
@@ -62,7 +63,7 @@ impl Gdb {
         })
     }
 
-    /// For these ranks; gdb gets the signal mask from before `rmpiexec` started.
+    /// A gdb for these ranks. It gets the signal mask that `rmpiexec` had at its start.
     pub(crate) fn new(program: PathBuf, ranks: &[u32], signals: Signals) -> Self {
         Self {
             program,
@@ -73,12 +74,13 @@ impl Gdb {
         }
     }
 
-    /// Sets how each node is reached; by default all are on this machine.
+    /// Sets how each node is reached. By default all nodes are on this machine.
     pub(crate) fn reaching(self, targets: Vec<Option<RemoteTarget>>) -> Self {
         Self { targets, ..self }
     }
 
-    /// Starts gdb; it attaches to its ranks, found by `process` as node and pid, and then writes to `fifo`.
+    /// Starts gdb, which attaches to its ranks and then writes to `fifo`. `process`: returns the node and pid of a
+    /// rank.
     pub(super) fn start(
         &mut self,
         fifo: &str,
@@ -122,11 +124,11 @@ impl Gdb {
         Ok(())
     }
 
-    /// The gdb commands.
+    /// The commands that gdb runs first.
     fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
         if self.targets.iter().any(Option::is_some) {
-            // Without it, gdb continues the ranks of one host only.
+            // Without this setting gdb continues only the ranks of one host.
             lines.push("maint set target-non-stop on".to_owned());
         }
         let mut attached = Vec::new();
@@ -154,25 +156,26 @@ impl Gdb {
         lines
     }
 
-    /// Readable when gdb has terminated.
+    /// A descriptor that is readable when gdb has terminated; `None` if gdb is not running.
     pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
         self.session.as_ref().map(|session| session.ended.as_fd())
     }
 
-    /// The FIFO was written to: returns whether that is gdb's report that it has attached.
+    /// Called when the FIFO was written to. Returns whether this is the first write since gdb was started, which is
+    /// gdb's report that it has attached.
     pub(super) fn attaches(&mut self) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| !std::mem::replace(&mut session.attached, true))
     }
 
-    /// Reaps gdb; returns whether it had attached to its ranks.
+    /// Reaps gdb; returns whether gdb had attached to its ranks.
     pub(super) fn over(&mut self) -> bool {
         let Some(mut session) = self.session.take() else {
             return true;
         };
         let _ = session.child.wait();
         if session.terminal {
-            // The terminal may be gone.
+            // This fails if the terminal is gone.
             let _ = tcsetpgrp(stdin(), getpgrp());
         }
         session.attached
@@ -191,8 +194,8 @@ impl Gdb {
 const RESTORE_PAGES: &str =
     "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
 
-/// Passes the signals that hold and release ranks without a stop, and disables pagination until gdb has attached:
-/// while it waits for a key, the ranks cannot be released.
+/// First arguments of gdb: the signals that hold and release ranks do not stop gdb, and pagination is disabled until
+/// gdb has attached. While gdb waits for a key, the ranks cannot be released.
 const BEGIN: [&str; 9] = [
     "-q",
     "-iex",

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, stdin};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Interval between two checks whether this process is in the terminal's foreground.
+/// Interval between two checks whether this process is in the terminal's foreground process group.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// State of standard input.
@@ -16,7 +16,7 @@ pub(crate) struct StdinReader {
     credit: u64,
     terminal: bool,
     look_at: Option<Instant>,
-    /// Why it cannot be read, until that was reported.
+    /// Why standard input cannot be read, if this was not reported yet.
     error: Option<Errno>,
 }
 
@@ -42,22 +42,22 @@ impl StdinReader {
         wanted
     }
 
-    /// When to check again.
+    /// When to check again whether this process is in the foreground; `None` if no check is needed.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Returns credit: the ranks have consumed this many bytes.
+    /// Adds credit: the ranks have consumed this many bytes.
     pub(crate) fn taken(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
     }
 
-    /// No rank reads any more.
+    /// No rank reads standard input any more.
     pub(crate) fn close(&mut self) {
         self.open = false;
     }
 
-    /// Reads once.
+    /// Reads once; returns the order for the daemons, if there is one.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Order> {
         let most = scratch
             .len()
@@ -69,7 +69,7 @@ impl StdinReader {
                 Some(Order::Input(scratch[..count].to_vec()))
             }
             Err(Errno::EAGAIN | Errno::EINTR) => None,
-            // This process has just left the foreground.
+            // This process has left the foreground since the check.
             Err(Errno::EIO) if self.terminal && !in_foreground() => None,
             Err(error) => {
                 self.error = Some(error);
@@ -78,7 +78,7 @@ impl StdinReader {
         }
     }
 
-    /// Takes the error of standard input, once.
+    /// Removes and returns the error of standard input.
     pub(crate) fn take_error(&mut self) -> Option<Errno> {
         self.error.take()
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loss of a host, a daemon or the shepherd: the consequences for the job, and the clean-up of processes.
+//! Handles the loss of a host, a daemon or the shepherd: decides the consequences for the job, and kills processes that
+//! are left.
 
 use super::{Front, GIVE_UP_AFTER};
 use crate::escalation::Escalation;
@@ -13,7 +14,7 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 impl Front {
-    /// A host cannot be reached any more, or has lost its daemon. Its ranks count as failed.
+    /// A host cannot be reached any more, or its daemon has ended unexpectedly. Its ranks count as failed.
     pub(super) fn host_is_lost(&mut self, node: usize, loss: &NodeLoss) {
         if self.nodes.is_gone(node) {
             return;
@@ -34,7 +35,7 @@ impl Front {
     }
 
     /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
-    /// adopts their leftovers; the ranks of other nodes are ended.
+    /// adopts the processes that they have left. The ranks of other nodes are ended.
     pub(super) fn link_is_gone(&mut self, link: usize) {
         let lives = |front: &Self| !front.nodes.living_over(link).is_empty();
         while self.nodes.fill(link, &mut self.scratch).is_ok() && lives(self) {
@@ -78,7 +79,7 @@ impl Front {
     }
 }
 
-/// Describes the unexpected end of a daemon; returns text and exit code of the job.
+/// Describes the unexpected end of a daemon; returns a text, and the exit code of the job.
 pub(crate) fn describe_exit(ending: Option<spawn::ChildExit>) -> (String, u8) {
     match ending {
         Some(spawn::ChildExit::Signal { number, .. }) => (
@@ -96,7 +97,7 @@ pub(crate) fn describe_exit(ending: Option<spawn::ChildExit>) -> (String, u8) {
 /// Kills a daemon whose connection is closed, and reaps it.
 fn end_of(daemon: u32) -> Option<spawn::ChildExit> {
     let daemon = Pid::from_raw(daemon.cast_signed());
-    // No effect if it has terminated already.
+    // This has no effect if the daemon has terminated already.
     let _ = kill(daemon, Signal::SIGKILL);
     match waitpid(daemon, None) {
         Ok(WaitStatus::Exited(_, code)) => Some(spawn::ChildExit::Code(code)),
@@ -108,8 +109,8 @@ fn end_of(daemon: u32) -> Option<spawn::ChildExit> {
     }
 }
 
-/// Waits until a daemon or shepherd has ended its own children and terminated; after a timeout, kills all
-/// descendants.
+/// Waits until a daemon or shepherd has terminated, which first ends its own children. After a timeout, kills all
+/// descendants of this process.
 pub(crate) fn wait_or_clear_up(shepherd: u32) {
     let until = Instant::now() + GIVE_UP_AFTER;
     while Instant::now() < until {
@@ -123,7 +124,7 @@ pub(crate) fn wait_or_clear_up(shepherd: u32) {
     clear_up(shepherd);
 }
 
-/// Kills all descendants; returns how `daemon` ended.
+/// Kills all descendants of this process; returns how process `daemon` ended, if it was reaped.
 pub(super) fn clear_up(daemon: u32) -> Option<spawn::ChildExit> {
     let until = Instant::now() + GIVE_UP_AFTER;
     let mut ended = None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The front: the job as the user sees it. It writes output, reads input, decides and reports the consequences of
-//! failures and signals, and determines the exit code.
+//! The front, the process that the user has started. It writes output, reads input, decides and reports the
+//! consequences of failures and signals, and determines the exit code.
 
 mod debugger;
 mod files;
@@ -50,27 +50,28 @@ use signals::ENDING;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Error for a standard descriptor that was closed from the start.
+/// Error text for a standard descriptor that was closed when this process started.
 pub(crate) const CLOSED: &str = "it is closed (name /dev/null if nobody wants it)";
 
-/// Exit code after `--timeout`, the same as of the `timeout` command.
+/// Exit code after `--timeout`, as of the `timeout` command.
 const TIMEOUT_CODE: u8 = 124;
-/// Time after which killing the leftovers of a dead daemon is given up.
+/// Time limit for the end of a daemon or shepherd, and then for killing all processes that it has left behind.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The same signal within this time counts once: `timeout` sends it to the process and to its group.
+/// Two equal signals within this time count as one, since the `timeout` command sends its signal to the process and to
+/// the group of the process.
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// Time for pending output after a second signal, once all ranks are gone.
+/// Time for which pending output is still written after a second signal, from the end of all ranks on.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Optional features of a job.
 pub(crate) struct JobFeatures {
-    /// `--output`.
+    /// The files of `--output`.
     pub(crate) files: Option<Files>,
-    /// `--report`.
+    /// The times for `--report`.
     pub(crate) phases: Option<PhaseTimes>,
-    /// `--stats`.
+    /// The statistics for `--stats`.
     pub(crate) stats: Option<Stats>,
     /// Server for queries about what the ranks of all hosts wait for.
     pub(crate) query_server: Option<QueryServer>,
@@ -81,22 +82,22 @@ pub(crate) struct Front {
     signals: SignalFd,
     output: OutputWriter,
     input: StdinReader,
-    /// Length of `--timeout`, and its end. It does not run while ranks are held.
+    /// Length of `--timeout` (`limit`), and its end (`timeout`). The time does not run while ranks are held.
     limit: Option<Duration>,
     timeout: Option<Instant>,
     debugger: Debugger,
     escalation: Option<Escalation>,
     code: Option<u8>,
-    /// No process of the job is left.
+    /// Whether no process of the job is left.
     is_over: bool,
-    /// Failures after `MPI_Finalize` are not reported.
+    /// Whether failures after `MPI_Finalize` are not reported.
     quiet: bool,
-    /// The pids of the ranks are printed.
+    /// Whether the pids of the ranks are printed.
     verbose: bool,
     stdin: StdinTarget,
-    /// The job continues when a rank fails.
+    /// Whether the job continues when a rank fails.
     keep_going: bool,
-    /// In that case: the number of failed ranks, and the message of the first.
+    /// If the job has continued after failures: the number of failed ranks, and the message about the first.
     failed: Option<(u32, String)>,
     /// Times of the job's phases, if the user requested a report.
     phases: Option<PhaseTimes>,
@@ -104,17 +105,17 @@ pub(crate) struct Front {
     stats: Option<Stats>,
     /// Server for queries about what the ranks of all hosts wait for.
     query_server: Option<QueryServer>,
-    /// A remark of a rank about its network was printed.
+    /// Whether a remark of a rank about its network was printed.
     has_remarked: bool,
-    /// After a second signal: time limit for pending output, once all ranks are gone.
+    /// Set after a second signal: time limit for pending output, which applies once all ranks are gone.
     output_until: Option<Instant>,
-    /// The last signal that asked to end, and when it came.
+    /// The last signal that requested the end of the job, and when it was received.
     last_signal: Option<(Signal, Instant)>,
     scratch: Vec<u8>,
 }
 
 impl Front {
-    /// The front of a job whose daemons have just been forked.
+    /// The front of a job whose daemons or shepherd have been started.
     pub(crate) fn new(
         request: &JobRequest,
         signals: Signals,
@@ -166,7 +167,7 @@ impl Front {
         self.output.print(message);
     }
 
-    /// Runs turns until the job is over and all output is written or given up.
+    /// Runs turns until the job and its gdb are over, and all output was written or the time for it has expired.
     fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
@@ -180,11 +181,11 @@ impl Front {
     pub(crate) fn run(mut self) -> u8 {
         self.attend();
         self.look_at_output();
-        // Messages about the last output must be written, too.
+        // Messages about the last output must be written as well.
         self.attend();
         for link in 0..self.nodes.links() {
             match self.nodes.process_of(link) {
-                // It may wait for hosts, but not for long once this connection is closed.
+                // The shepherd may still wait for hosts. When this connection is closed, it ends soon.
                 (shepherd, true) => {
                     self.nodes.hang_up();
                     wait_or_clear_up(shepherd);
@@ -203,7 +204,7 @@ impl Front {
     /// Makes one bounded turn.
     ///
     /// # Errors
-    /// A connection that the other side has closed.
+    /// The number of a connection that the other side has closed.
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
@@ -224,7 +225,7 @@ impl Front {
                     Some(DebuggerRequest::Tool(message)) => {
                         self.order(&Order::Tool(message));
                         self.nodes.flush()?;
-                        // The debugger sets its breakpoint late, and reads the table there.
+                        // The debugger sets its breakpoint after its request, and reads the table at the breakpoint.
                         self.debugger.spawned();
                     }
                     None => (),
@@ -260,7 +261,7 @@ impl Front {
         ));
     }
 
-    /// Waits for events. Descriptors that are not of interest now are left out, since poll would report their closed
+    /// Waits for events. Descriptors that need not be handled now are left out, since poll would report their closed
     /// ends again and again.
     fn wait(&mut self, now: Instant) -> Vec<FrontReadiness> {
         let wants_input = !self.is_over && self.input.is_wanted(now);
@@ -342,7 +343,8 @@ impl Front {
         self.nodes.order(order);
     }
 
-    /// Starts the escalation, unless it has started or the job is over; the first reason counts.
+    /// Reports the reason and starts the escalation. Does nothing if an escalation has started or the job is over,
+    /// since the first reason counts.
     fn end(&mut self, escalation: impl FnOnce(Instant) -> Escalation, code: u8, message: &str) {
         if self.escalation.is_some() || self.is_over {
             return;
@@ -350,7 +352,7 @@ impl Front {
         self.print(message);
         self.code.get_or_insert(code);
         self.debugger.aborting(message);
-        // Only now: a debugger may have stopped this process for long.
+        // The time is taken only now, because a debugger may have stopped this process for long.
         self.escalation = Some(escalation(Instant::now()));
     }
 
@@ -361,7 +363,8 @@ impl Front {
                 continue;
             };
             if ENDING.contains(&signal) {
-                // A debugger stops for the signal, as with any program (Ctrl-C), and may discard it.
+                // If a debugger traces this process, it stops for the signal, as for Ctrl-C in any program, and may
+                // discard it.
                 if !spawn::is_traced() || spawn::show_to_tracer(signal) {
                     self.asked_to_end(signal);
                 }
@@ -370,7 +373,7 @@ impl Front {
             self.order(&Order::Signal(number));
             if signal == Signal::SIGTSTP {
                 let _ = self.nodes.flush();
-                // SIGSTOP takes effect here; SIGCONT is handled like this signal.
+                // This process stops here, and continues with SIGCONT, which is forwarded in the same way as SIGTSTP.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }
@@ -386,11 +389,11 @@ impl Front {
         self.debugger.terminate_gdb();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.is_over {
-            // Only output is left, and its reader is stuck.
+            // Only output is left, which its reader does not read.
             self.code.get_or_insert(code);
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
-            // Not even the daemons respond.
+            // The daemons have not ended after SIGKILL was ordered, so they are killed.
             for link in self.nodes.living_links() {
                 let (process, _) = self.nodes.process_of(link);
                 let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
@@ -446,7 +449,8 @@ impl Front {
         }
     }
 
-    /// Handles an event of the job; `node` sent it, or was the last of all nodes to do so.
+    /// Handles an event of the job. `node`: the node that sent the event, or the last node to report it if it is
+    /// combined.
     fn hear(&mut self, node: usize, event: NodeEvent) {
         match event {
             NodeEvent::Output {
@@ -491,7 +495,7 @@ impl Front {
                 }
             }
             NodeEvent::Ended(gone) => self.all_gone(&gone),
-            // These were forwarded between nodes, or waited for before.
+            // These events were forwarded between nodes, or handled before the front was made.
             NodeEvent::Watch(_)
             | NodeEvent::Location(_)
             | NodeEvent::Quiet(_)
@@ -512,13 +516,14 @@ impl Front {
         self.debugger.started(node, started);
     }
 
-    /// All ranks are held for a debugger.
+    /// Handles the event that all ranks are held for a debugger.
     fn held(&mut self) {
         if self.escalation.is_some() {
             // The job has failed already.
             return;
         }
-        // If a debugger has set its program already, it must run before this process continues.
+        // If a debugger has already stored a program to start, the program must run before this process stops at the
+        // breakpoint.
         let named = self.debugger.tool();
         let is_named = named.is_some();
         if let Some(tool) = named {
@@ -558,11 +563,11 @@ impl Front {
 
     fn failed(&mut self, node: usize, failure: &RankFailure) {
         if self.escalation.is_some() {
-            // Ranks that are being ended are not reported.
+            // Failures of ranks that are being ended are not reported.
             return;
         }
         let message = failure.on_host(self.nodes.host(node)).to_string();
-        // MPI_Abort ends all ranks.
+        // After `MPI_Abort` the job ends even with `--keep-going`.
         let unsaid = failure.finalized && self.quiet;
         if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
@@ -591,7 +596,7 @@ impl Front {
 
     fn all_gone(&mut self, gone: &NodeSummary) {
         if self.nodes.has_lost_any() {
-            // Kills leftovers of ranks whose daemon was lost.
+            // Kills processes that are left of ranks whose daemon was lost.
             clear_up(0);
         }
         self.report_end(gone);
@@ -671,7 +676,7 @@ impl Front {
         }
     }
 
-    /// Prefixes a daemon's message with its host where there are several.
+    /// Prefixes a daemon's message with the daemon's host if the job has several nodes.
     fn of_host(&self, node: usize, message: String) -> String {
         match self.nodes.count() {
             1 => message,
@@ -692,7 +697,7 @@ enum FrontReadiness {
     Signals,
     Output,
     Input,
-    /// The connection of this number.
+    /// The connection of the link of this number.
     Connection(usize),
     Debugger,
     Gdb,

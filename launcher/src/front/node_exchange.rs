@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchange between nodes through the front: which node watches which rank of another, in which programs all ranks
-//! are quiet, and PMI fences. No system calls.
+//! Exchange between nodes through the front: which node watches which rank of another node, in which programs all ranks
+//! are quiet, and PMI fences. Makes no system calls.
 
 use crate::link::{NodeEvent, Order, Pairs, RankLocation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,25 +11,25 @@ use wireup::ByNode;
 pub(crate) struct NodeExchange {
     /// The node of each rank.
     ranks: ByNode,
-    /// By rank: the nodes that watch it, in ascending order. Few ranks have many.
+    /// By rank: the nodes that watch the rank, in ascending order. Few ranks have many watchers.
     watchers: BTreeMap<u32, Vec<u32>>,
     /// The last location of each watched rank.
     last: BTreeMap<u32, RankLocation>,
-    /// By program number: the nodes whose ranks are quiet in it.
+    /// By program number: the nodes whose ranks are quiet in this program.
     quiet: BTreeMap<u32, BTreeSet<usize>>,
-    /// The pairs put by the ranks of nodes that are at a PMI fence.
+    /// By node that is at a PMI fence: the pairs that its ranks have put.
     fenced: BTreeMap<usize, Pairs>,
-    /// Nodes whose ranks enter no further fence, including those that are gone.
+    /// Nodes whose ranks enter no further fence, including nodes that are gone.
     unfenced: BTreeSet<usize>,
     nodes: usize,
     gone: BTreeSet<usize>,
 }
 
-/// An order and the nodes to send it to.
+/// An order, and the nodes to which it must be sent.
 pub(crate) type RoutedOrder = (Vec<usize>, Order);
 
 impl NodeExchange {
-    /// For a job whose ranks are on these nodes. The nodes themselves are added one by one.
+    /// The exchange for a job whose ranks are on these nodes. The nodes must then be added one by one.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             ranks,
@@ -52,7 +52,7 @@ impl NodeExchange {
         self.ranks.node_of(rank).map(|node| node as usize)
     }
 
-    /// Handles an event of a node: returns the resulting orders, or the event itself in `Err` if it does not belong
+    /// Handles an event of a node, and returns the resulting orders. Returns the event in `Err` if it does not belong
     /// to the exchange.
     pub(crate) fn pass(
         &mut self,
@@ -61,10 +61,10 @@ impl NodeExchange {
     ) -> Result<Vec<RoutedOrder>, NodeEvent> {
         match event {
             NodeEvent::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
-            // A node reports only its own ranks.
+            // A node may report only its own ranks; other reports are ignored.
             NodeEvent::Location(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
             NodeEvent::Location(of) => Ok(self.forward(of)),
-            // Already counted as gone.
+            // The node is gone, and already counts as quiet.
             NodeEvent::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
             NodeEvent::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
@@ -82,7 +82,8 @@ impl NodeExchange {
         }
     }
 
-    /// Ends the fence if all nodes are at it; each node gets the pairs of all.
+    /// Ends the fence if all nodes are at it, except those that enter no further fence. Each node gets the pairs of all
+    /// nodes.
     fn end_fence(&mut self) -> Vec<RoutedOrder> {
         if self.fenced.is_empty() {
             return Vec::new();
@@ -95,13 +96,15 @@ impl NodeExchange {
         }
         let fenced = std::mem::take(&mut self.fenced);
         let all: Pairs = fenced.into_values().flatten().collect();
-        // To all living nodes, since a broadcast is sent once; it is ignored where no rank is at a fence.
+        // The order is sent to all living nodes, since each shepherd receives a broadcast once. A node without a rank
+        // at the fence ignores it.
         passed(self.living(), Order::Fence(all))
             .into_iter()
             .collect()
     }
 
-    /// A node is gone with all its ranks: its watchers are notified, and it counts as quiet.
+    /// A node is gone with all its ranks. The watchers of its ranks are notified, and the node counts as quiet and as a
+    /// node that enters no further fence.
     pub(crate) fn gone(&mut self, node: usize) -> Vec<RoutedOrder> {
         if !self.gone.insert(node) {
             return Vec::new();
@@ -140,13 +143,14 @@ impl NodeExchange {
             watchers.insert(place, number);
         }
         match self.last.get(&rank) {
-            // Its node reports changes. A further request would make it report to all watchers.
+            // The rank's node already reports changes. A further request would make it send the location to all
+            // watchers again.
             Some(of) if !is_first => Some((vec![node], Order::Location(of.clone()))),
             _ => is_first.then_some((vec![owner], Order::Watch(rank))),
         }
     }
 
-    /// Forwards a location to the nodes that watch the rank.
+    /// Stores a location, and forwards it to the nodes that watch the rank.
     fn forward(&mut self, of: RankLocation) -> Vec<RoutedOrder> {
         let watchers = self.watchers.get(&of.rank);
         let nodes = watchers.map_or_else(Vec::new, |watchers| places(watchers));
@@ -155,7 +159,8 @@ impl NodeExchange {
         orders.into_iter().collect()
     }
 
-    /// The last known location of a rank whose node is gone. A record outlives its rank.
+    /// The last known location of a rank whose node is gone, marked as ended. Its record is kept, since other ranks may
+    /// still need it.
     fn ended(&self, rank: u32) -> RankLocation {
         let unknown = RankLocation {
             rank,
@@ -171,14 +176,14 @@ impl NodeExchange {
         }
     }
 
-    /// Releases the ranks of a program once all living nodes are quiet in it.
+    /// Releases the ranks of program number `round` once all living nodes are quiet in this program.
     fn release(&mut self, round: u32) -> Vec<RoutedOrder> {
         let quiet = self.quiet.get(&round).map_or(0, BTreeSet::len);
         if self.gone.len() + quiet < self.nodes {
             return Vec::new();
         }
         self.quiet.remove(&round);
-        // Later requests for a location go to the rank's node again.
+        // All watches end: later requests for a location are sent to the rank's node again.
         self.watchers.clear();
         self.last.clear();
         let orders = passed(self.living(), Order::AllQuiet(round));
@@ -191,7 +196,7 @@ impl NodeExchange {
     }
 }
 
-/// `None` if there is no node to send to.
+/// An order for these nodes; `None` if the list is empty.
 fn passed(nodes: Vec<usize>, order: Order) -> Option<RoutedOrder> {
     (!nodes.is_empty()).then_some((nodes, order))
 }
@@ -247,7 +252,7 @@ mod tests {
         let _ = exchange.pass(1, NodeEvent::Watch(0));
         let _ = exchange.pass(0, NodeEvent::Location(at(0)));
         let ended = |of| RankLocation { ended: true, ..of };
-        // Its last location is kept.
+        // The last location of a rank is kept when its node is gone.
         let orders = |node| (vec![node], Order::Location(ended(at(0))));
         assert_eq!(exchange.gone(0), [orders(1)]);
         assert_eq!(exchange.gone(0), []);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The nodes of a job as its front sees them: one daemon each, and the connections to them. Events that hold for the
-//! job only when all nodes have reported them (all ranks held, no process left, input consumed) are combined here.
+//! The front's state of the nodes of a job, with one daemon per node, and of the connections to them. Some events hold
+//! for the job only when all nodes have reported them (all ranks held, no process left, input consumed); these events
+//! are combined here.
 //!
-//! A job may have 640,000 ranks: the front holds a few bytes for each, and no event needs all nodes (`tests/scale.rs`).
+//! A job may have 640,000 ranks (`tests/scale.rs`): the front stores a few bytes per rank, and most events do not need
+//! a pass over all nodes.
 
 use super::node_exchange::{NodeExchange, RoutedOrder};
 use super::now;
@@ -14,7 +16,7 @@ use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use wireup::ByNode;
 
-/// All nodes of a job, by their numbers in its list of hosts.
+/// All nodes of a job; the index is the node number.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     all: Vec<JobNode>,
@@ -37,11 +39,11 @@ struct ReportedOnce {
 struct NodeLink {
     connection: FrameConnection,
     process: u32,
-    /// It is the shepherd of a job over several hosts, not a daemon.
+    /// Whether the process is the shepherd of a job over several hosts; otherwise it is a daemon.
     is_shepherd: bool,
-    /// Messages that were received and not taken yet, with their nodes.
+    /// Received messages that were not taken yet, with their nodes.
     messages: VecDeque<(usize, NodeMessage)>,
-    /// Nodes over this link that have not ended.
+    /// Number of nodes over this link that have not ended.
     living: usize,
 }
 
@@ -57,35 +59,35 @@ pub(crate) enum NodeMessage {
 /// One node.
 #[derive(Debug)]
 pub(crate) struct JobNode {
-    /// The link over which it is reached.
+    /// Number of the link over which the node is reached.
     link: usize,
-    /// Bytes of its daemon that were not parsed yet.
+    /// Bytes from its daemon that were not parsed yet.
     inbox: Inbox,
-    /// Name of the machine.
+    /// Name of the node's machine.
     host: String,
-    /// Some of its ranks read standard input.
+    /// Whether some of its ranks read standard input.
     reads: bool,
-    /// Bytes of standard input that those have consumed.
+    /// Bytes of standard input that these ranks have consumed.
     taken: u64,
-    /// Its ranks are held for a debugger.
+    /// Whether its ranks are held for a debugger.
     held: bool,
-    /// Its ranks have made no progress for this many seconds.
+    /// Set if the node has reported a standstill: its ranks have made no progress for this many seconds.
     standstill: Option<u64>,
     /// The phases that its ranks have reached, by number.
     reached: [bool; PHASES],
-    /// How it ended.
+    /// How the node ended; `None` if it has not ended.
     gone: Option<NodeSummary>,
-    /// Its daemon, a child of this process, has ended unexpectedly.
+    /// Whether its daemon, a child of this process, has ended unexpectedly.
     is_lost: bool,
-    /// Its daemon has sent invalid frames.
+    /// Whether its daemon has sent invalid frames.
     is_garbled: bool,
 }
 
-/// Number of phases.
+/// Length of an array that is indexed by phase; phases are numbered from 1.
 const PHASES: usize = NodePhase::Ended as usize + 1;
 
 impl JobNode {
-    /// A new node. `reads`: some of its ranks read standard input.
+    /// A new node. `reads`: whether some of its ranks read standard input.
     pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
             link: 0,
@@ -123,16 +125,16 @@ impl JobNode {
     }
 }
 
-/// Counts of nodes by state, so that no event needs a pass over all nodes.
+/// Numbers of nodes by state, so that most events do not need a pass over all nodes.
 #[derive(Debug, Default)]
 struct NodeCounts {
     reading: usize,
     living: usize,
-    /// Of the living nodes.
+    /// Number of living nodes whose ranks are held. `standing_still` and `reached` also count only living nodes.
     held: usize,
     standing_still: usize,
     reached: [usize; PHASES],
-    /// By phase: the latest time at which any node reached it, whether living or not.
+    /// By phase: the latest time at which a node reached the phase; nodes that have ended count too.
     latest: [Option<u64>; PHASES],
 }
 
@@ -165,7 +167,7 @@ impl NodeCounts {
             .for_each(|(number, _)| step(number));
     }
 
-    /// Whether `number` is the number of living nodes, and not 0.
+    /// Whether `number` is the number of living nodes, and there is a living node.
     fn is_all(&self, number: usize) -> bool {
         self.living > 0 && number == self.living
     }
@@ -179,7 +181,7 @@ fn lost(message: &str) -> NodeLoss {
 }
 
 impl Nodes {
-    /// For a job whose ranks are on these nodes; the nodes are added one by one.
+    /// The nodes of a job whose ranks are on these nodes. The nodes must then be added one by one.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             all: Vec::new(),
@@ -190,7 +192,7 @@ impl Nodes {
         }
     }
 
-    /// Adds a process over which the nodes are reached that are added next.
+    /// Adds a process. The nodes that are added next are reached over this process.
     pub(crate) fn add_link(
         &mut self,
         connection: FrameConnection,
@@ -227,7 +229,7 @@ impl Nodes {
         self.links.len()
     }
 
-    /// The pid behind a link, and whether it is a shepherd.
+    /// The pid of a link's process, and whether this process is a shepherd.
     pub(crate) fn process_of(&self, link: usize) -> (u32, bool) {
         let link = &self.links[link];
         (link.process, link.is_shepherd)
@@ -302,7 +304,7 @@ impl Nodes {
         self.counts.reading > 0
     }
 
-    /// Queues an order for the nodes that need it. [`flush`](Self::flush) sends it.
+    /// Queues an order for all living nodes; input only for nodes that read it. [`flush`](Self::flush) sends the order.
     pub(crate) fn order(&mut self, order: &Order) {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
         let mut bytes = Vec::new();
@@ -319,7 +321,7 @@ impl Nodes {
         }
     }
 
-    /// Reports the ranks of a lost node to all other nodes; returns their number.
+    /// Reports the ranks of a lost node to all other nodes; returns the number of these ranks.
     pub(crate) fn send_lost(&mut self, node: usize, why: &str) -> u32 {
         let ranks = self.ranks_of(node);
         self.order(&Order::Lost {
@@ -334,7 +336,7 @@ impl Nodes {
         self.order_some(&[node], order);
     }
 
-    /// Queues an order for several nodes, each named once.
+    /// Queues an order for several nodes, which must be different.
     fn order_some(&mut self, nodes: &[usize], order: &Order) {
         let there = nodes.iter().filter(|node| self.all[**node].gone.is_none());
         let there: Vec<usize> = there.copied().collect();
@@ -358,7 +360,8 @@ impl Nodes {
         }
     }
 
-    /// Queues encoded orders for all nodes: once per shepherd, however many nodes are behind it.
+    /// Queues encoded orders for all nodes. Each shepherd receives them once, even if many nodes are reached through
+    /// it.
     pub(crate) fn order_all_bytes(&mut self, bytes: &[u8]) {
         for link in &mut self.links {
             match link.is_shepherd {
@@ -368,10 +371,10 @@ impl Nodes {
         }
     }
 
-    /// Sends queued data as far as there is room.
+    /// Sends queued data, as much as the connections accept.
     ///
     /// # Errors
-    /// The first link that the other side has closed.
+    /// The number of the first link that the other side has closed.
     pub(crate) fn flush(&mut self) -> Result<(), usize> {
         let mut closed = None;
         let living: Vec<usize> = self.living_links().collect();
@@ -391,7 +394,7 @@ impl Nodes {
         self.links[link].connection.fill(scratch)
     }
 
-    /// Takes the next message about a node that is reached over this link.
+    /// Removes and returns the next message about a node that is reached over link `number`.
     pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, NodeMessage)>, Garbled> {
         let link = &mut self.links[number];
         if !link.is_shepherd {
@@ -437,13 +440,14 @@ impl Nodes {
                 link.messages
                     .push_back((node as usize, NodeMessage::Lost(loss)));
             }
-            // Handled before the nodes were added.
+            // `Here` was handled before the nodes were added.
             UpMessage::Here(..) | UpMessage::Beat | UpMessage::Line => (),
         }
         Ok(())
     }
 
-    /// A node's daemon has ended unexpectedly. Returns events of the job, as [`combine`](Self::combine).
+    /// The daemon of a node, a child of this process, has ended unexpectedly. Returns the resulting events of the job,
+    /// like [`combine`](Self::combine).
     pub(crate) fn lost(&mut self, node: usize) -> Vec<NodeEvent> {
         self.all[node].is_lost = true;
         self.lost_remote(node)
@@ -455,7 +459,8 @@ impl Nodes {
         self.combine(node, NodeEvent::Ended(NodeSummary::default()));
     }
 
-    /// As [`lost`](Self::lost), where a shepherd cleans up on the node.
+    /// A node behind a shepherd is lost; the shepherd cleans up on the node's host. Returns the resulting events of the
+    /// job, like [`combine`](Self::combine).
     pub(crate) fn lost_remote(&mut self, node: usize) -> Vec<NodeEvent> {
         self.combine(node, NodeEvent::Ended(NodeSummary::default()))
     }
@@ -477,8 +482,9 @@ impl Nodes {
         self.all.iter().any(|node| node.is_lost)
     }
 
-    /// Combines an event of one node with those of the others. Returns the resulting events of the job: none while
-    /// other nodes are missing, and several where this node was the last one for several events.
+    /// Combines an event of one node with the events of the other nodes. Returns the resulting events of the job. There
+    /// are none while other nodes have not reported the event, and several if this node was the last to report several
+    /// events.
     pub(crate) fn combine(&mut self, number: usize, event: NodeEvent) -> Vec<NodeEvent> {
         let event = match self.exchange.pass(number, event) {
             Ok(passed) => {
@@ -535,8 +541,8 @@ impl Nodes {
         }
     }
 
-    /// The first rank in `MPI_Init` is the first of any node; all other phases are reached when the last node has
-    /// reached them.
+    /// Phases that the job has reached since the last call. `FirstInMpi` is reached when any node has reached it; all
+    /// other phases are reached when all living nodes have reached them.
     fn new_phases(&mut self) -> Vec<NodeEvent> {
         let counts = &self.counts;
         let is_new = |phase: &NodePhase| {
@@ -554,7 +560,7 @@ impl Nodes {
         new.into_iter().map(reached).collect()
     }
 
-    /// The change in consumed input since it was `before`.
+    /// The event for the change in consumed input. `before`: the consumed bytes before the change.
     fn input_since(&self, before: Option<u64>) -> Option<NodeEvent> {
         if !self.has_readers() {
             return Some(NodeEvent::InputClosed);
@@ -563,7 +569,7 @@ impl Nodes {
         (more > 0).then_some(NodeEvent::InputTaken(more))
     }
 
-    /// Bytes of standard input consumed by all nodes that still read it.
+    /// Bytes of standard input that every node that still reads it has consumed; `None` if no node reads it.
     fn taken(&self) -> Option<u64> {
         let reading = self.all.iter().filter(|node| node.reads);
         reading.map(|node| node.taken).min()
@@ -575,7 +581,8 @@ impl Nodes {
         is_new.then_some(NodeEvent::Held)
     }
 
-    /// Reported once, and again when all nodes have reported it again.
+    /// A standstill of the job, when all living nodes have reported one. It is returned once, and again when all nodes
+    /// have reported one again.
     fn combined_standstill(&mut self) -> Option<NodeEvent> {
         if !self.counts.is_all(self.counts.standing_still) {
             return None;
@@ -595,7 +602,7 @@ impl Nodes {
     }
 }
 
-/// Whether an event holds for the job only when all nodes have reported it.
+/// Whether an event must be combined with the events of other nodes.
 fn is_combined(event: &NodeEvent) -> bool {
     matches!(
         event,
@@ -613,7 +620,7 @@ fn node_number(node: usize) -> u32 {
     u32::try_from(node).expect("there are fewer nodes than ranks")
 }
 
-/// Replaces the time by the local clock: those of other machines differ.
+/// Replaces the time of an event by the time of receipt on the local clock, because clocks of other machines differ.
 fn of_front(event: NodeEvent) -> NodeEvent {
     match event {
         NodeEvent::Reached { phase, .. } => NodeEvent::Reached {
@@ -631,7 +638,7 @@ mod tests {
     use crate::link::RankLocation;
     use proptest::prelude::*;
 
-    /// Nodes, of which these read input, and the daemons' ends of the connections.
+    /// Nodes with the daemons' ends of their connections. `reads`: for each node whether it reads input.
     fn nodes(reads: &[bool]) -> (Nodes, Vec<FrameConnection>) {
         let count = u32::try_from(reads.len()).unwrap();
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
@@ -711,7 +718,7 @@ mod tests {
                 ..NodeSummary::default()
             })
         };
-        // Its report of a standstill counts for the remaining nodes.
+        // The node that had not reported a standstill is gone, so the reports of the remaining nodes are complete.
         assert_eq!(nodes.combine(2, gone(3)), [NodeEvent::Standstill(120)]);
         let end = nodes.combine(0, gone(4));
         let [NodeEvent::InputClosed, NodeEvent::Ended(sum)] = &end[..] else {
@@ -742,7 +749,7 @@ mod tests {
         assert_eq!(nodes.combine(0, NodeEvent::Held), []);
         assert_eq!(nodes.combine(0, NodeEvent::InputTaken(9)), []);
         let end = nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
-        // Its readers had consumed nothing; the other node now determines the minimum.
+        // The ranks of the node that ended had consumed nothing; the other node now determines the minimum.
         assert_eq!(end, [NodeEvent::InputTaken(9), NodeEvent::Held]);
         assert_eq!(
             nodes.lost(0),
@@ -772,7 +779,7 @@ mod tests {
         assert_eq!(nodes.combine(0, NodeEvent::InputTaken(10)), []);
         let taken = nodes.combine(2, NodeEvent::InputTaken(4));
         assert_eq!(taken, [NodeEvent::InputTaken(4)]);
-        // The slower one reads no more: the other is ahead.
+        // The slower node does not read any more, and the other node has consumed more.
         let closed = nodes.combine(2, NodeEvent::InputClosed);
         assert_eq!(closed, [NodeEvent::InputTaken(6)]);
         let taken = nodes.combine(0, NodeEvent::InputTaken(1));
@@ -793,7 +800,7 @@ mod tests {
         assert!(waits < large.len() + 1000 * 120, "{waits}");
     }
 
-    /// Events of a daemon, valid or corrupted.
+    /// Encoded events of a daemon, valid or corrupted.
     fn word() -> impl Strategy<Value = Vec<u8>> {
         let frames = |events: Vec<NodeEvent>| {
             let mut bytes = Vec::new();
@@ -870,7 +877,7 @@ mod tests {
                     let is_end = |event: &&NodeEvent| matches!(event, NodeEvent::Ended(_));
                     ends += events.iter().filter(is_end).count();
                 }
-                // The orders queued meanwhile fit into the buffers.
+                // The orders that were queued fit in the socket buffers.
                 let _ = nodes.flush();
                 while shepherd.read(&mut [0; 9000]).is_ok_and(|bytes| bytes > 0) {}
             }
@@ -880,7 +887,7 @@ mod tests {
         }
     }
 
-    /// Nodes with a rank each behind one shepherd, and the shepherd's end of the connection.
+    /// Nodes with one rank each, behind one shepherd, and the shepherd's end of the connection.
     fn over_hosts(count: u32) -> (Nodes, FrameConnection) {
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let (ours, theirs) = FrameConnection::pair().unwrap();

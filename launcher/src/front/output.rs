@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the ranks' output. Standard output and error may block for as long as their reader likes, so each has a
-//! thread of its own, started with the first byte; if both are the same file, one thread serves both, so that lines
-//! do not mix.
+//! Writes the ranks' output. A write to standard output or standard error may block for any time, so each of these
+//! streams has a thread of its own, which is started for the first piece. If both streams are the same file, one thread
+//! writes both, so that lines do not mix.
 
 use super::files::Files;
 use crate::link::OutputStream;
@@ -14,18 +14,18 @@ use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A writer joins small pieces up to this size.
+/// Most bytes up to which a writer joins small pieces.
 const JOIN_BYTES: usize = 64 << 10;
 
 /// Writer of all output.
 pub(crate) struct OutputWriter {
-    /// For standard output and standard error; where the ranks have files, for those and for the launcher's own
-    /// messages.
+    /// The lanes of standard output and standard error. With `--output`, the first lane writes the files of the ranks,
+    /// and the second writes the launcher's own messages.
     lanes: [Arc<Lane>; 2],
     has_files: bool,
     started: [bool; 2],
     tag: bool,
-    /// Streams whose last piece did not end with a newline.
+    /// Ranks' streams whose last piece did not end with a newline.
     broken_lines: HashSet<(u32, OutputStream)>,
     error_line_open: bool,
     wake: Arc<EventFd>,
@@ -34,7 +34,7 @@ pub(crate) struct OutputWriter {
 /// Result of the writers since the last call of [`OutputWriter::progress`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteProgress {
-    /// Bytes of ranks that were written or discarded, by the node that they came from.
+    /// By node: bytes of the node's ranks that were written or discarded.
     pub(crate) written: BTreeMap<usize, u64>,
     /// A destination that cannot be written any more.
     pub(crate) broken: Option<BrokenOutput>,
@@ -43,9 +43,9 @@ pub(crate) struct WriteProgress {
 /// A destination that cannot be written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BrokenOutput {
-    /// Its name for the user.
+    /// Name of the destination, for the user.
     pub(crate) place: String,
-    /// Why.
+    /// Why the write failed.
     pub(crate) error: Errno,
 }
 
@@ -115,7 +115,7 @@ impl OutputWriter {
         });
     }
 
-    /// Takes the progress of the writers.
+    /// Removes and returns the progress of the writers.
     pub(crate) fn progress(&mut self) -> WriteProgress {
         let _ = self.wake.read();
         let mut progress = WriteProgress::default();
@@ -162,7 +162,7 @@ impl OutputWriter {
             queue.pieces.push_back(piece);
             lane.ready.notify_one();
         }
-        // If no thread can be started, this one writes.
+        // If no thread can be started, this thread writes.
         if !self.start(index) {
             self.lanes[index].write_all_now();
         }
@@ -176,7 +176,7 @@ impl OutputWriter {
         }
     }
 
-    /// Starts the thread of a lane, if it is not running; returns whether it runs.
+    /// Starts the thread of a lane if it is not running; returns whether it is running then.
     fn start(&mut self, index: usize) -> bool {
         let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
         let started = &mut self.started[if shared { 0 } else { index }];
@@ -191,16 +191,16 @@ impl OutputWriter {
 
 struct OutputPiece {
     stream: OutputStream,
-    /// The rank whose file it goes to; `None` for standard output or error.
+    /// The rank to whose file the piece is written; `None` for standard output or error.
     file_of: Option<u32>,
     bytes: Vec<u8>,
-    /// The node that this credit is returned to.
+    /// The node to which the credit is returned.
     node: usize,
     credit: u64,
 }
 
 impl OutputPiece {
-    /// Whether `next` can be written together with it.
+    /// Whether `next` can be written together with this piece.
     fn joins(&self, next: &Self) -> bool {
         next.stream == self.stream
             && next.file_of == self.file_of
@@ -214,7 +214,7 @@ struct WriteQueue {
     pieces: VecDeque<OutputPiece>,
     busy: bool,
     written: BTreeMap<usize, u64>,
-    /// Why a stream cannot be written any more, and whether that was reported.
+    /// By stream: why it cannot be written any more (`dead`), and whether that was reported (`reported`).
     dead: [Option<Errno>; 2],
     reported: [bool; 2],
     progress: Option<BrokenOutput>,
@@ -229,7 +229,7 @@ struct Lane {
 
 impl Lane {
     fn lock(&self) -> MutexGuard<'_, WriteQueue> {
-        // A panic ends the process, so no lock is ever poisoned.
+        // Poisoning is ignored: a panic ends the process.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,7 +248,7 @@ impl Lane {
         }
     }
 
-    /// Writes what is queued.
+    /// Writes all queued pieces.
     fn write_all_now(&self) {
         while let Some((piece, dead)) = self.next() {
             let error = dead.or_else(|| self.write(&piece).err());
@@ -259,7 +259,7 @@ impl Lane {
                 *queue.written.entry(piece.node).or_default() += piece.credit;
             }
             queue.dead[index] = error;
-            // Lost messages of the launcher are not reported; lost output of ranks is.
+            // Only lost output of ranks is reported, not lost messages of the launcher, which have no credit.
             if let (Some(error), 1.., false) = (error, piece.credit, queue.reported[index]) {
                 queue.reported[index] = true;
                 let place = self.name(&piece);
@@ -289,7 +289,8 @@ impl Lane {
         }
     }
 
-    /// Takes the next piece, joined with those behind it that go to the same destination.
+    /// Removes and returns the next piece, joined with the following pieces of the same destination, and the error of
+    /// its stream, if there is one.
     fn next(&self) -> Option<(OutputPiece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
@@ -316,7 +317,7 @@ fn write_all(stream: OutputStream, mut bytes: &[u8]) -> Result<(), Errno> {
         match nix::unistd::write(target, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::EINTR) => (),
-            // Another process has made the shared description non-blocking.
+            // Another process has made the shared file description non-blocking.
             Err(Errno::EAGAIN) => {
                 let mut wait = [PollFd::new(target, PollFlags::POLLOUT)];
                 let _ = poll(&mut wait, PollTimeout::NONE);
@@ -327,7 +328,7 @@ fn write_all(stream: OutputStream, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether standard output and standard error are one file.
+/// Whether standard output and standard error are the same file.
 fn same_file() -> bool {
     let (out, err) = (stdout(), stderr());
     match (

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--report`: the duration of each phase of a job.
+//! Records and formats the duration of each phase of a job, for `--report`.
 
 use crate::job::LaunchTimes;
 use crate::link::NodePhase;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The phases that were reached, in the order of the reports.
+/// The phases that were reached, with their times, in the order in which they were recorded.
 #[derive(Debug)]
 pub(crate) struct PhaseTimes {
     start: Duration,
     reached: Vec<(&'static str, Duration)>,
 }
 
-/// Monotonic time, the same for all processes of a machine.
+/// Current time of `CLOCK_MONOTONIC`, which is the same for all processes of a machine.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
 impl PhaseTimes {
-    /// For a job whose command started at `start`.
+    /// The phases of a job whose command started at `start`.
     pub(crate) fn since(start: Duration) -> Self {
         Self {
             start,
@@ -27,12 +27,13 @@ impl PhaseTimes {
         }
     }
 
-    /// Records a phase.
+    /// Records that a phase was reached.
     pub(crate) fn reach(&mut self, name: &'static str, at: Duration) {
         self.reached.push((name, at));
     }
 
-    /// The times that are passed to the ranks; a phase that was not reached took no time.
+    /// The times that are passed to the ranks: those of the first three recorded phases. A phase that was not recorded
+    /// counts as a phase without duration.
     pub(crate) fn begun(&self) -> LaunchTimes {
         let mut reached = self.reached.iter().map(|(_, at)| *at);
         let mut last = self.start;
@@ -60,7 +61,7 @@ impl PhaseTimes {
         self.reach(name, at);
     }
 
-    /// One line for each phase.
+    /// One line for each phase, in the order of time.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         self.reached.sort_by_key(|(_, at)| *at);
         let milliseconds = |at: Duration| at.as_secs_f64() * 1e3;

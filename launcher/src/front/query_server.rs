@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Query server: `rmpi-queues` of this machine queries what the ranks of all hosts wait for; the query is sent to
-//! each daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::query`].
+//! Serves queries of `rmpi-queues` on this machine about what the ranks of all hosts wait for. A query is sent to each
+//! daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::query`].
 //!
-//! One client is served at a time, others wait in the socket's backlog. Replies have a timeout: a host that does not
-//! reply is reported as such.
+//! One client is served at a time; other clients wait in the socket's backlog. Replies have a timeout, after which a
+//! host that has not replied is reported to the client.
 
 use super::{Front, Nodes};
 use crate::connection::{Disconnected, FrameConnection};
@@ -18,14 +18,14 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use wireup::query::{QUERY, QueryReply, address};
 
-/// Timeout for a daemon's reply, which has a time limit of its own.
+/// Timeout for a daemon's reply. It is longer than the daemon's own time limit, [`QUERY_WITHIN`].
 const ANSWER_WITHIN: Duration = QUERY_WITHIN.saturating_add(Duration::from_secs(2));
-/// Time after which a silent client is disconnected, to serve the next one.
+/// Time after which a client without a request is disconnected, so that the next client is served.
 const SILENT_FOR: Duration = Duration::from_secs(20);
-/// Most unsent bytes for a client that does not read.
+/// Most unsent bytes that are kept for a client; a client that leaves more unread is disconnected.
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
-/// The listener, and the client that is connected.
+/// The listener and the connected client, if there is one.
 pub(crate) struct QueryServer {
     listener: UnixListener,
     /// The job's key.
@@ -38,9 +38,9 @@ pub(crate) struct QueryServer {
 struct QueryClient {
     connection: FrameConnection,
     query: Option<PendingQuery>,
-    /// When it is disconnected for silence.
+    /// When the client is disconnected if it has sent no request.
     until: Instant,
-    /// Nodes that did not reply in time, and are not waited for again.
+    /// Nodes that did not reply in time. Later queries of this client do not wait for them.
     silent: BTreeSet<usize>,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum QueryReadiness {
 }
 
 impl QueryServer {
-    /// Opens the listener for the job with this key, of which this process is the front.
+    /// Opens the listener for the job of this front. `job`: the job's key.
     pub(crate) fn open(job: u64) -> std::io::Result<Self> {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes())?;
@@ -90,13 +90,13 @@ impl QueryServer {
         poll_fds
     }
 
-    /// When the next timeout is due.
+    /// When the next timeout expires; `None` without a client.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let client = self.client.as_ref()?;
         Some(client.query.as_ref().map_or(client.until, |it| it.until))
     }
 
-    /// Accepts a connection of this user or root.
+    /// Accepts a connection if the peer's user is this user or root.
     fn admit(&mut self, nodes: &Nodes) {
         let Ok((socket, _)) = self.listener.accept() else {
             return;
@@ -108,7 +108,7 @@ impl QueryServer {
         }
         let both_ways =
             |socket: UnixStream| FrameConnection::over(socket.try_clone()?.into(), socket.into());
-        // If it cannot be served, it is closed.
+        // If the descriptor cannot be duplicated, the connection is closed.
         self.client = both_ways(socket).ok().map(|mut connection| {
             introduce(self.job, nodes, &mut connection.outbox);
             QueryClient {
@@ -120,7 +120,7 @@ impl QueryServer {
         });
     }
 
-    /// Reads a request of the client, and starts a query.
+    /// Reads a request of the client and starts a query. An invalid request closes the connection.
     fn receive(&mut self, nodes: &mut Nodes) {
         let Some(client) = &mut self.client else {
             return;
@@ -170,7 +170,8 @@ impl QueryServer {
         client.end_query();
     }
 
-    /// Reports nodes that have ended or have not replied in time, and sends queued data.
+    /// Reports nodes that have ended or have not replied in time, sends queued data, and disconnects a client that
+    /// sends no request.
     fn on_time(&mut self, now: Instant, nodes: &Nodes) {
         let Some(client) = &mut self.client else {
             return;
@@ -198,7 +199,7 @@ impl QueryServer {
 }
 
 impl QueryClient {
-    /// Sends the result of a node, once per query.
+    /// Queues the result of a node, unless the result of this node was queued before in this query.
     fn report(&mut self, node: usize, reply: &QueryReply) {
         let turn = self.query.as_mut();
         if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
@@ -241,7 +242,7 @@ impl Front {
     }
 }
 
-/// Sends the job's key and its nodes.
+/// Appends the messages for a new client: the job's key and the job's nodes.
 fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
     QueryReply::Job(job).put(out);
     for node in 0..nodes.count() {
@@ -266,7 +267,7 @@ mod tests {
     use std::io::{Read, Write};
     use wireup::NodeMap;
 
-    /// Two nodes with a rank each, and the daemons' ends of the connections.
+    /// Two nodes with one rank each, and the daemons' ends of the connections.
     fn nodes() -> (Nodes, Vec<FrameConnection>) {
         let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
         let daemons = (0..2).map(|number| {
@@ -310,7 +311,7 @@ mod tests {
         }
     }
 
-    /// One test, since the socket's name is unique per process.
+    /// All cases are one test, since the socket's name is the same for all tests of a process.
     #[test]
     fn each_node_has_its_word_whatever_becomes_of_it() {
         let mut query_server = QueryServer::open(7).unwrap();
@@ -340,7 +341,7 @@ mod tests {
             QueryReply::End,
         ];
         assert_eq!(received(&mut client), all);
-        // Again: a node that does not reply is given up.
+        // Second query: a node that does not reply is reported after the timeout.
         client.write_all(&[QUERY]).unwrap();
         query_server.receive(&mut nodes);
         query_server.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
@@ -354,7 +355,7 @@ mod tests {
             panic!("{again:?}");
         };
         assert!(why.contains("no answer"), "{why}");
-        // And is not waited for again.
+        // Third query: the node that did not reply is not waited for again.
         client.write_all(&[QUERY]).unwrap();
         query_server.receive(&mut nodes);
         query_server.on_time(Instant::now(), &nodes);

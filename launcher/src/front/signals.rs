@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The signals that the front reads from a signalfd.
+//! Blocks the signals that the front handles, and reads them from a signalfd.
 
 use crate::spawn;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Signals that ask to end, and those that are forwarded to the ranks.
+/// Signals that request the end of the job, and signals that are forwarded to the ranks.
 pub(super) const ENDING: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -21,7 +21,7 @@ const PASSED_ON: [Signal; 5] = [
     Signal::SIGTSTP,
 ];
 
-/// Signal masks of the front.
+/// The signals that the front handles, and the signal mask before they were blocked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signals {
     heeded: SigSet,
@@ -29,10 +29,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals, so that none is lost while the job is being started.
+    /// Blocks the signals, so that no signal is lost while the job is being started.
     pub(crate) fn hold() -> Result<Self, Errno> {
         let mut heeded = SigSet::empty();
-        // The kernel would queue an ignored signal once it is blocked.
+        // Signals that were ignored from the start are left out: if they were blocked, the kernel would queue them, and
+        // the front would handle them.
         let ending = ENDING
             .into_iter()
             .filter(|signal| !spawn::is_ignored(*signal));
@@ -40,25 +41,26 @@ impl Signals {
             .chain(PASSED_ON)
             .for_each(|signal| heeded.add(signal));
         let mut blocked = heeded;
-        // A read from the terminal fails in the background instead of stopping this process, and a write succeeds.
+        // With these signals blocked, a background process that reads from the terminal gets an error instead of being
+        // stopped, and its writes to the terminal succeed.
         blocked.add(Signal::SIGTTIN);
         blocked.add(Signal::SIGTTOU);
         let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self { heeded, before })
     }
 
-    /// A signalfd for them.
+    /// A signalfd for the signals that the front handles.
     pub(crate) fn descriptor(self) -> Result<SignalFd, Errno> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         SignalFd::with_flags(&self.heeded, flags)
     }
 
-    /// The mask from before.
+    /// The mask before the signals were blocked.
     pub(crate) fn before(self) -> SigSet {
         self.before
     }
 
-    /// Restores the mask, in the daemon, whose ranks inherit it.
+    /// Restores the mask before the signals were blocked. Called in a daemon or shepherd, whose ranks inherit the mask.
     pub(crate) fn release(self) -> Result<(), Errno> {
         self.before.thread_set_mask()
     }

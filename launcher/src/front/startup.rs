@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start of a job over several hosts, up to the order by which all daemons start their ranks: all hosts report their
-//! facts, get their parts of the job, and report that they are ready. Errors of all hosts are reported together.
+//! Waits for the hosts of a job over several hosts, before all daemons are ordered to start their ranks: first until
+//! all hosts have reported their facts, then until all daemons have reported that they are ready. Errors of all hosts
+//! are reported together.
 
 use super::nodes::{NodeMessage, Nodes};
 use super::signals::ENDING;
@@ -24,16 +25,16 @@ pub(crate) struct StartFailure {
     pub(crate) code: u8,
 }
 
-/// Error of a host: a message that follows its name and a colon, and an exit code.
+/// Error of a host: a message that is printed after the host's name and a colon, and an exit code.
 type Problem = (String, u8);
 
-/// Replies of all hosts, one each.
+/// The replies of all hosts, one per host.
 pub(crate) struct HostReplies<'a, T> {
     names: &'a [String],
     all: Vec<Option<Result<T, Problem>>>,
 }
 
-/// Most hosts that are named with the same error.
+/// Most hosts that are named in one message.
 const MOST_NAMED: usize = 8;
 
 impl<'a, T> HostReplies<'a, T> {
@@ -70,7 +71,7 @@ impl<'a, T> HostReplies<'a, T> {
         self.all.iter().all(Option::is_some)
     }
 
-    /// All replies; or the errors, each with all hosts that have it.
+    /// All replies, or the errors. Each different error is one line, with all hosts that have it.
     pub(crate) fn end(self) -> Result<Vec<T>, StartFailure> {
         let total = self.all.len();
         let mut good = Vec::with_capacity(total);
@@ -112,22 +113,22 @@ pub(crate) fn named(hosts: &[&str]) -> String {
     }
 }
 
-/// Waiting for hosts: handles signals and timeouts.
+/// Waits for hosts, and handles signals and timeouts meanwhile.
 pub(crate) struct StartupWait<'a> {
     signals: &'a SignalFd,
-    /// End of `--timeout`, and its length.
+    /// End of `--timeout`, and its length; `None` without this option.
     until: Option<(Instant, Duration)>,
-    /// When the hosts that are waited for are reported; once.
+    /// When the hosts that have not replied are reported to the user; `None` once that was done.
     report_at: Option<Instant>,
 }
 
-/// Time after which the hosts that are waited for are reported.
+/// Time after which the hosts that have not replied are reported to the user.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// Timeout for a daemon to report that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 impl<'a> StartupWait<'a> {
-    /// Starts the clocks. `limit` is that of `--timeout`.
+    /// Starts the timeouts. `limit`: length of `--timeout`.
     pub(crate) fn new(signals: &'a SignalFd, limit: Option<Duration>) -> Self {
         Self {
             signals,
@@ -136,7 +137,7 @@ impl<'a> StartupWait<'a> {
         }
     }
 
-    /// Waits until a stream or a signal is readable, or for [`LOOK_EVERY`].
+    /// Waits until a stream or a signal is readable, at most for [`LOOK_EVERY`].
     fn wait<'b>(&mut self, mut fds: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
     where
         'a: 'b,
@@ -181,7 +182,7 @@ impl<'a> StartupWait<'a> {
                 ));
             }
             if signal == Signal::SIGTSTP {
-                // SIGTSTP of the terminal is blocked and read here, so this process stops itself.
+                // SIGTSTP is blocked and read from the signalfd, so it does not stop this process; SIGSTOP does.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }
@@ -212,7 +213,7 @@ fn shepherd_is_gone() -> StartFailure {
     )
 }
 
-/// Collects the facts that hosts have reported.
+/// Records the facts that hosts have reported.
 pub(crate) fn receive_facts(
     inbox: &mut Inbox,
     replies: &mut HostReplies<'_, HostFacts>,
@@ -224,14 +225,14 @@ pub(crate) fn receive_facts(
                 replies.record(node as usize, Err((loss.message, loss.code)))
             }
             UpMessage::Ended(node) => replies.record(node as usize, Err(ended())),
-            // No daemon sends events before it has its part.
+            // A daemon sends no events before it has its part of the job.
             UpMessage::Event(..) | UpMessage::Beat | UpMessage::Line => (),
         }
     }
     Ok(())
 }
 
-/// Collects the daemons' reports that they are ready.
+/// Records the daemons' reports that they are ready.
 pub(crate) fn receive_ready(
     nodes: &mut Nodes,
     replies: &mut HostReplies<'_, ()>,
@@ -251,12 +252,12 @@ pub(crate) fn receive_ready(
     Ok(())
 }
 
-/// The error of a daemon that ends too early.
+/// The error of a daemon that ends before it has reported.
 fn ended() -> Problem {
     ("its node daemon has ended without a word".to_owned(), 1)
 }
 
-/// Waits until each host has reported its facts, or why it cannot be reached.
+/// Waits until for each host its facts, or the reason why it cannot be reached, were reported.
 pub(crate) fn facts(
     connection: &mut FrameConnection,
     names: &[String],
@@ -283,8 +284,8 @@ pub(crate) fn facts(
     }
 }
 
-/// Waits until each daemon has reported that it is ready, or what is missing. All nodes are reached over one
-/// connection.
+/// Waits until each daemon has reported that it is ready, or what is missing on its host. All nodes are reached over
+/// one connection.
 pub(crate) fn ready(
     nodes: &mut Nodes,
     names: &[String],
@@ -293,7 +294,7 @@ pub(crate) fn ready(
     let until = Instant::now() + READY_WITHIN;
     let mut replies = HostReplies::of(names);
     for node in (0..nodes.count()).filter(|node| nodes.is_gone(*node)) {
-        // It has no ranks.
+        // A node that is gone already has no ranks.
         replies.record(node, Ok(()));
     }
     let mut scratch = vec![0; 64 << 10];

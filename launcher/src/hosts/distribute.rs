@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Assigns ranks to hosts. Pure: computes the host of each rank from slots, programs and the mapping.
+//! Assigns ranks to hosts: computes the host of each rank from slots, programs and the mapping, without side effects.
 //!
 //! - `slot`, and the mappings inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
 //! - `node`: round-robin over the hosts; a full host is skipped.
 //!
-//! Programs follow each other: the second one starts where the first one has left room. When all hosts are full, each
-//! has as much room again.
+//! Programs are assigned one after the other: a program gets the room that the programs before it have left. When all
+//! hosts of a program are full, each host accepts as many ranks again.
 
 use super::HostShare;
 use crate::affinity::Mapping;
 
-/// A program's ranks and the hosts that they may use.
+/// A program's number of ranks, and the hosts that they may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramRanks<'a> {
     /// Number of ranks.
     pub ranks: u32,
-    /// In the order in which they are filled; `None` for all.
+    /// The hosts, in the order in which they are filled; `None` for all hosts.
     pub hosts: Option<&'a [HostShare]>,
 }
 
-/// The host of each rank, given the slots of each host. A host without slots counts as one with a single slot.
+/// The host of each rank, given the slots of each host. A host with 0 slots counts as a host with one slot.
 ///
 /// # Panics
 /// If a program names a host that does not exist.
@@ -50,7 +50,7 @@ pub fn deal(slots: &[u32], programs: &[ProgramRanks<'_>], mapping: Mapping) -> V
 struct RankDistribution<'a> {
     slots: &'a [u32],
     taken: Vec<u64>,
-    /// Next host of the round-robin order.
+    /// The next host in round-robin order.
     next: u32,
     rank_hosts: Vec<u32>,
 }
@@ -92,7 +92,8 @@ impl RankDistribution<'_> {
         self.taken[host as usize] += 1;
     }
 
-    /// The round in which at least one of these hosts has room.
+    /// The first round in which at least one of these hosts has room. In round `n` a host may have up to `n` times its
+    /// slots.
     fn round(&self, hosts: &[u32]) -> u64 {
         let full = |host: &u32| self.taken[*host as usize] / self.slots_of(*host);
         1 + hosts.iter().map(full).min().unwrap_or(0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parser of host files. One parser for three grammars; a line is:
+//! Parses host files, with one parser for three grammars. A line is:
 //!
 //! | launcher | line |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | MPICH (Hydra) | `name[:n] [user=U] [binding=B]` |
 //! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` excludes a host |
 //!
-//! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks
-//! may surround `=`.
+//! Comments extend from `#` or `//` to the end of the line, or from `/*` to `*/`. Words may be `"quoted"`. Blanks may
+//! surround `=`.
 //!
-//! A bare name stands for all cores of its host. In a file in which a bare name occurs on several lines, each of
-//! these lines is one slot, as batch systems write it.
+//! A name without a number of slots has one slot per core. But if some name occurs on several lines of a file without a
+//! number, every line without a number is one slot, since batch systems write such files.
 
 use super::JobHost;
 use super::merge::{Bare, Mention, merge};
@@ -29,7 +29,7 @@ pub(crate) struct HostFile {
     pub(crate) remarks: Vec<String>,
 }
 
-/// Parses the contents of the file of this name.
+/// Parses the contents of a host file. `name`: the file's name, for messages.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<HostFile, String> {
     let text = String::from_utf8_lossy(bytes);
     let located = |(place, message): (Position, String)| {
@@ -74,7 +74,7 @@ struct Lexeme {
     is_equals: bool,
 }
 
-/// The words of each line that is not empty.
+/// Splits a text into lines of words, without empty lines.
 fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut letters = CharReader::new(text);
@@ -116,7 +116,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     Ok(lines)
 }
 
-/// The characters of a file, with their position.
+/// The remaining characters of a file, and the position of the next one.
 struct CharReader<'a> {
     rest: Peekable<Chars<'a>>,
     place: Position,
@@ -199,7 +199,7 @@ impl<'a> CharReader<'a> {
     }
 }
 
-/// The hosts of the lines so far.
+/// The contents of the lines parsed so far.
 #[derive(Default)]
 struct Content {
     mentions: Vec<Mention>,
@@ -275,7 +275,7 @@ impl Content {
     }
 }
 
-/// Options of a line for its hosts.
+/// Options of a line, which apply to all hosts of the line.
 #[derive(Default)]
 struct LineOptions {
     user: Option<String>,
@@ -286,7 +286,7 @@ struct LineOptions {
 }
 
 impl LineOptions {
-    /// Parses `key = value`; returns the rest of the line.
+    /// Parses `key = value`; `behind` is the line after the key. Returns the rest of the line.
     fn enter<'a>(
         &mut self,
         key: &Lexeme,
@@ -330,7 +330,7 @@ impl LineOptions {
                 self.user = Some(text.to_owned());
             }
             "binding" => self.binding = true,
-            // Open MPI accepts these and ignores them.
+            // Open MPI accepts and ignores these options.
             "boards" | "sockets" | "sockets_per_board" | "cores" | "cores_per_socket" => {}
             _ => return wrong(key.place, no_key(name)),
         }
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The hosts of a file as short text.
+    /// The hosts of a host file, formatted as short text.
     fn hosts(text: &str) -> String {
         let listed =
             read("F", text.as_bytes()).unwrap_or_else(|message| panic!("{text}: {message}"));
@@ -558,7 +558,7 @@ mod tests {
         }
     }
 
-    /// A piece of a host file.
+    /// A random piece of a host file.
     fn word() -> impl Strategy<Value = &'static str> {
         proptest::sample::select(vec![
             "n1",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects hosts that are one machine, by whatever names and addresses they are reached: their ranks share its CPUs
-//! as if they were on one host. Pure.
+//! Detects hosts that are the same machine, even if their names and addresses differ. The ranks of such hosts share the
+//! machine's CPUs as if they were on one host. Has no side effects, except that [`HostMachine::here`] reads from the
+//! system.
 
 use super::{JobHost, Slots};
 use crate::cpus::CpuList;
@@ -8,12 +9,12 @@ use crate::failure::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Identity of a host's machine, and the CPUs that ranks may use there.
+/// Identity of a host's machine, and the CPUs that ranks may use on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct HostMachine {
-    /// Boot id of its kernel, unique per machine and boot; empty if unknown.
+    /// Boot id of the machine's kernel, unique per machine and boot; empty if unknown.
     pub(crate) boot: String,
-    /// CPUs that a job may use there.
+    /// CPUs that a job may use on the host.
     pub(crate) mask: CpuList,
 }
 
@@ -27,36 +28,36 @@ impl HostMachine {
         }
     }
 
-    /// Whether ranks of both hosts would be on the same CPUs.
+    /// Whether the two hosts have CPUs in common.
     fn meets(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot && self.mask.meets(&other.mask)
     }
 
-    /// Whether both hosts have exactly the same CPUs.
+    /// Whether the two hosts have exactly the same CPUs.
     fn is_same(&self, other: &Self) -> bool {
         self.meets(other) && self.mask == other.mask
     }
 }
 
-/// Ranks of other hosts on the CPUs of one host.
+/// Numbers of ranks of other hosts that share the CPUs of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct ColocatedRanks {
     /// Ranks of hosts with the same CPUs that come earlier in the list.
     pub(crate) before: u32,
-    /// Ranks of hosts with the same CPUs that come later.
+    /// Ranks of hosts with the same CPUs that come later in the list.
     pub(crate) behind: u32,
-    /// Ranks of hosts that have some of the CPUs in common.
+    /// Ranks of hosts that have some, but not exactly the same, CPUs in common with this host.
     pub(crate) overlapping: u32,
 }
 
 impl ColocatedRanks {
-    /// Sum of all.
+    /// Sum of the three numbers.
     pub(crate) fn ranks(self) -> u32 {
         let all = [self.before, self.behind, self.overlapping];
         all.into_iter().fold(0, u32::saturating_add)
     }
 
-    /// Describes them; the text follows the number of a host's own ranks.
+    /// Describes these ranks; the text is printed after the number of the host's own ranks.
     pub(crate) fn describe(self) -> String {
         match self.ranks() {
             0 => String::new(),
@@ -68,7 +69,7 @@ impl ColocatedRanks {
     }
 }
 
-/// Machines indexed by boot id, so that only those with the same one are compared.
+/// The machines of all hosts, indexed by boot id, so that only machines with the same boot id are compared.
 struct MachineIndex<'a> {
     machines: &'a [&'a HostMachine],
     by_boot: BTreeMap<&'a str, Vec<usize>>,
@@ -84,7 +85,7 @@ impl<'a> MachineIndex<'a> {
         Self { machines, by_boot }
     }
 
-    /// The other hosts with common CPUs, in ascending order.
+    /// The other hosts that have CPUs in common with host `at`, in ascending order.
     fn meeting(&self, at: usize) -> impl Iterator<Item = usize> {
         let own = self.machines[at];
         let others = self.by_boot.get(own.boot.as_str());
@@ -92,7 +93,7 @@ impl<'a> MachineIndex<'a> {
         others.filter(move |other| *other != at && own.meets(self.machines[*other]))
     }
 
-    /// The hosts with the same CPUs, including this one, in ascending order.
+    /// The hosts with exactly the CPUs of host `at`, including this host, in ascending order.
     fn same(&self, at: usize) -> Vec<usize> {
         let own = self.machines[at];
         let others = self.meeting(at);
@@ -103,7 +104,7 @@ impl<'a> MachineIndex<'a> {
     }
 }
 
-/// Counts for each host the ranks of others on its CPUs, given the number of ranks per host.
+/// Counts for each host the ranks of other hosts that share its CPUs. `ranks`: the number of ranks of each host.
 pub(crate) fn colocated_ranks(machines: &[&HostMachine], ranks: &[u32]) -> Vec<ColocatedRanks> {
     let alike = MachineIndex::of(machines);
     let of = |at: usize| {
@@ -121,8 +122,8 @@ pub(crate) fn colocated_ranks(machines: &[&HostMachine], ranks: &[u32]) -> Vec<C
     (0..machines.len()).map(of).collect()
 }
 
-/// The slots of each host, given its number of cores: hosts with one slot per core divide what the others with the
-/// same CPUs leave.
+/// The slots of each host, given its number of cores. Hosts with one slot per core and exactly the same CPUs divide
+/// among themselves the cores that are left after the slots of other hosts with these CPUs.
 pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32]) -> Vec<u32> {
     let alike = MachineIndex::of(machines);
     let of = |at: usize| {
@@ -146,7 +147,7 @@ pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32])
     (0..hosts.len()).map(of).collect()
 }
 
-/// Describes which hosts are one machine, for the user.
+/// Describes for the user which hosts are the same machine.
 pub(crate) fn describe_shared(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
     let alike = MachineIndex::of(machines);
     let mut listed = vec![false; names.len()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The assignment of ranks to hosts as a table, with a line for each host and each of its programs.
+//! Formats the assignment of ranks to hosts as a table, with a line for each host and each program on the host.
 
 use super::{JobHost, JobHosts, Slots, loads};
 use crate::affinity::{Binding, RankAffinity, affinities};
@@ -10,7 +10,7 @@ use crate::topology::{CpuTopology, ranges};
 /// Most ranks whose CPUs are shown without an option.
 const FEW_RANKS: u32 = 16;
 
-/// The map of a request whose ranks are assigned, or what is known of it before.
+/// The map of a request. If its ranks are not assigned yet, the lines have only the hosts and their slots.
 pub(crate) fn lines(request: &JobRequest) -> Vec<String> {
     let Some(hosts) = &request.hosts else {
         return Vec::new();
@@ -47,7 +47,7 @@ impl JobHost {
     }
 }
 
-/// The cells of a table, with its header first.
+/// The rows of a table, each with its cells; the first row is the header.
 type Rows = Vec<Vec<String>>;
 
 fn rows(request: &JobRequest, hosts: &JobHosts) -> Rows {
@@ -85,7 +85,7 @@ fn rows(request: &JobRequest, hosts: &JobHosts) -> Rows {
     rows
 }
 
-/// Rank list in short form; of many equidistant ranks the first ones and the last one.
+/// Formats a list of ranks in short form. Of many equidistant ranks, only the first three and the last are shown.
 fn shown(ranks: Vec<u32>) -> String {
     match ranks[..] {
         [first, second, third, .., last]
@@ -122,7 +122,7 @@ fn apps(request: &JobRequest) -> impl Iterator<Item = usize> {
     apps.flat_map(|(number, app)| (0..app.ranks).map(move |_| number))
 }
 
-/// Formats columns; the second one is numeric.
+/// Formats a table in columns; the second column is right-aligned.
 fn table(rows: Rows) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &Vec<String>, column| {
@@ -142,7 +142,7 @@ fn table(rows: Rows) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Names the hosts whose number of cores is unknown before the start.
+/// A remark that names the hosts whose number of cores is not known before the start.
 fn advice(hosts: &JobHosts) -> String {
     let requested = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
     let names: Vec<&str> = requested.map(|host| host.name.as_str()).collect();
@@ -157,7 +157,7 @@ fn advice(hosts: &JobHosts) -> String {
     )
 }
 
-/// The CPUs that each rank would get if all hosts were like this one.
+/// Lines with the CPUs that each rank would get if all hosts had topology `topology`.
 fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &CpuTopology) -> Vec<String> {
     let policy = request.policy(false);
     let of_host = |load: &u32| affinities(topology, *load, policy).into_iter();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Merges the places where hosts are named into a list in which each occurs once.
+//! Merges all mentions of hosts into a list in which each host occurs once.
 
 use super::{JobHost, Slots};
 use remote_shell::word::Count;
 use std::collections::HashMap;
 
-/// One occurrence of a host.
+/// One mention of a host, in an option or a host file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) name: String,
@@ -23,17 +23,18 @@ impl Mention {
     }
 }
 
-/// Meaning of a name without a count.
+/// Meaning of a name without a number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bare {
     /// One slot.
     OneSlot,
-    /// One slot per core; a single slot more if another mention of the name has a count.
+    /// One slot per core. If another mention of the name has a number, it means one slot, which is added to that
+    /// number.
     Cores,
 }
 
-/// The hosts in the order of their first occurrence; further occurrences add slots. Hosts of the same name and port
-/// are one.
+/// The hosts in the order of their first mention; further mentions add slots. Mentions with the same name and port are
+/// the same host.
 pub(crate) fn merge(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<JobHost>, String> {
     let mut sums: Vec<MergedHost> = Vec::new();
     let mut known: HashMap<(String, Option<u16>), usize> = HashMap::new();
@@ -48,7 +49,7 @@ pub(crate) fn merge(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<JobHost>, 
     sums.into_iter().map(|sum| sum.host(bare)).collect()
 }
 
-/// Sum of a host's occurrences so far.
+/// Sum of a host's mentions so far.
 struct MergedHost {
     name: String,
     user: Option<String>,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts of a job, and the assignment of ranks to them. Pure, except for reading the host file.
+//! Determines the hosts of a job, and assigns ranks to them. Has no side effects, except that it reads the host file
+//! and this machine's identity.
 //!
-//! Hosts are identified by their number in [`JobHosts::list`], not by comparing names with a machine's own host name,
-//! which may differ; and names are never cut at dots.
+//! Hosts are identified by their number in [`JobHosts::list`]. Names are not compared with a machine's own host name,
+//! which may differ, and names are never truncated at dots.
 //!
-//! - `remote_shell::word` parses one word of `--host`, `file` host files; `merge` adds up hosts that are named
-//!   several times.
-//! - `select`: from the command line to [`JobHosts`].
-//! - `distribute`: the host of each rank, once all slots are known. `resolve`: the consequences for the request.
-//! - `machine`: hosts that are one machine, once they have reported their facts.
-//! - `map`: the result as a table. `options`: the command line options.
+//! - `remote_shell::word` parses one word of `--host`, and `file` parses host files. `merge` combines hosts that are
+//!   named several times.
+//! - `select` determines the hosts from the command line.
+//! - `distribute` computes the host of each rank, once all slots are known; `resolve` completes the request.
+//! - `machine` detects hosts that are the same machine, once the hosts have reported their facts.
+//! - `map` formats the result as a table. `options` defines the command line options.
 
 mod distribute;
 mod file;
@@ -32,15 +33,15 @@ pub(crate) use select::{HostSource, are_all_local, find};
 pub struct JobHost {
     /// Name as the user wrote it; an IPv6 address without brackets.
     pub name: String,
-    /// User name there, if it differs.
+    /// User name on the host, if it differs from this user's name.
     pub user: Option<String>,
-    /// Port of its remote shell, if not the default.
+    /// Port of the host's remote shell, if not the default.
     pub port: Option<u16>,
-    /// Slots: ranks that it gets before the other hosts are full.
+    /// Slots: the number of ranks that the host gets before all hosts are full.
     pub slots: Slots,
-    /// Most ranks that it may get (`max_slots`).
+    /// Most ranks that the host may get (`max_slots`); `None` without a limit.
     pub most: Option<u32>,
-    /// According to the batch system, it is this machine.
+    /// Whether the host is this machine, according to the batch system.
     pub is_own: bool,
 }
 
@@ -54,8 +55,8 @@ pub enum Slots {
 }
 
 impl JobHost {
-    /// Whether it is this machine, whose host name is `own`, so that no remote shell is needed. Another user or
-    /// another port means another system (a container, say), whatever the name.
+    /// Whether the host is this machine, whose host name is `own`, so that no remote shell is needed. A host with a
+    /// user or a port counts as another system (for example a container), even if its name is this machine's.
     #[must_use]
     pub fn is_here(&self, own: &str) -> bool {
         let names = ["localhost", "127.0.0.1", "::1", own];
@@ -67,15 +68,15 @@ impl JobHost {
 /// The hosts of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobHosts {
-    /// Each once, in the order of their first occurrence.
+    /// The hosts, each once, in the order of their first mention.
     pub list: Vec<JobHost>,
     /// Requirements of each program.
     pub claims: Vec<Claim>,
     /// `--ranks-per-node`: overrides the slots of all hosts.
     pub per_host: Option<u32>,
-    /// More ranks than slots are an error.
+    /// Whether more ranks than slots are an error.
     pub is_strict: bool,
-    /// `--gdb`, which is parsed when the number of ranks is known.
+    /// Value of `--gdb`, which is parsed when the number of ranks is known.
     pub(crate) gdb: Option<String>,
     /// The host of each rank; empty until all slots are known.
     pub rank_hosts: Vec<u32>,
@@ -84,9 +85,9 @@ pub struct JobHosts {
 /// Requirements of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claim {
-    /// `-n`; by default one rank per slot of the program's hosts.
+    /// Value of `-n`; `None` means one rank per slot of the program's hosts.
     pub ranks: Option<u32>,
-    /// Its own `--host`; by default all hosts.
+    /// The hosts of the program's `--host`; `None` means all hosts.
     pub hosts: Option<Vec<HostShare>>,
 }
 
@@ -100,7 +101,7 @@ pub struct HostShare {
 }
 
 impl JobHosts {
-    /// The slots of all hosts, if they are known, given that each host has this many cores.
+    /// The slots of all hosts; `None` if some are unknown. `cores`: the number of cores of every host, if it is known.
     #[must_use]
     pub fn slots(&self, cores: Option<u32>) -> Option<Vec<u32>> {
         let known = |host: &JobHost| match (self.per_host, host.slots) {

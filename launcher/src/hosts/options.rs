@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options for the placement of ranks on hosts and for the remote shell.
+//! Defines the options for the placement of ranks on hosts and for the remote shell.
 
 use crate::allocation::ManagerChoice;
 use clap::Args;
@@ -60,7 +60,7 @@ pub(crate) struct HostOptions {
 /// Timing of heartbeats between hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Interval between two heartbeats of a host.
+    /// Interval between two heartbeats that a host sends.
     pub every: Duration,
     /// Time without a heartbeat after which a host is lost.
     pub dead_after: Duration,
@@ -74,7 +74,7 @@ impl Default for Heartbeat {
     }
 }
 
-/// Missed heartbeats after which a host is lost, by default.
+/// Default of `dead_after`, as a multiple of `every`.
 const PATIENCE: u32 = 20;
 
 impl Heartbeat {

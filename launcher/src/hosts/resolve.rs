@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Consequences for a request once the slots of its hosts are known: the number of ranks, and the host of each.
+//! Completes a request once the slots of its hosts are known: computes the number of ranks, and the host of each rank.
 
 use super::{HostMachine, JobHost, JobHosts, Slots, loads};
 use crate::allocation::Allocation;
@@ -9,7 +9,7 @@ use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
 impl JobRequest {
-    /// Sets the slots of each host of [`hosts`](Self::hosts). Computes the programs' ranks and
+    /// Sets the slots of each host of [`hosts`](Self::hosts). Computes the programs' numbers of ranks and
     /// [`JobHosts::rank_hosts`], and checks options that name single ranks.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl JobRequest {
 }
 
 impl JobRequest {
-    /// Turns a job whose hosts are all this machine, of host name `own`, into a local job.
+    /// Turns the job into a job without hosts if all its hosts are this machine. `own`: host name of this machine.
     pub(crate) fn make_local(&mut self, own: &str, room: JobLimits) -> Result<(), UsageError> {
         let Some(hosts) = &self.hosts else {
             return Ok(());
@@ -69,8 +69,8 @@ impl Slots {
 }
 
 impl JobHosts {
-    /// Without `-n`, and with one program that may use all hosts, uses the number of ranks requested from the batch
-    /// system.
+    /// Sets the number of ranks to the number requested from the batch system, if `-n` is not given and the job has one
+    /// program, which may use all hosts.
     pub(crate) fn use_requested_ranks(&mut self, allocation: &Allocation) {
         if let ([claim], None) = (&mut self.claims[..], self.per_host)
             && claim.hosts.is_none()
@@ -86,7 +86,7 @@ impl JobHosts {
         self.claims.iter().map(ranks).collect()
     }
 
-    /// Checks that the hosts can hold this many ranks.
+    /// Checks that the hosts can have these numbers of ranks.
     fn hold(&self, slots: &[u32], ranks: &[u32]) -> Result<(), UsageError> {
         let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
         let most = self.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
@@ -102,7 +102,7 @@ impl JobHosts {
         })))
     }
 
-    /// Checks the load of each host; returns a warning where ranks share slots.
+    /// Checks the number of ranks of each host; returns a warning if a host has more ranks than slots.
     fn check(&self, slots: &[u32], loads: &[u32]) -> Result<Option<String>, UsageError> {
         let mut crowd = None;
         for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
@@ -133,7 +133,7 @@ impl JobHosts {
     }
 }
 
-/// The error for a host with more ranks than it can have.
+/// The error for a host that would get `load` ranks; `None` if the host can have so many.
 fn beyond(host: &JobHost, load: u32) -> Option<String> {
     let name = &host.name;
     if load > MAX_LOCAL_RANKS {
@@ -160,7 +160,7 @@ pub(super) mod tests {
         }
     }
 
-    /// With the slots that are named, or 4 per host.
+    /// A request with the slots that the command line names; hosts without a number get 4 slots.
     pub(in crate::hosts) fn settled(line: &str) -> Result<JobRequest, String> {
         let mut request = request(line);
         let slots = |host: &super::JobHost| host.slots.or(4);

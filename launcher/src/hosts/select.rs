@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the arguments of the command line to the hosts of a job.
+//! Determines the hosts of a job from the options of the command line.
 //!
-//! `--host` applies to its own program, as in Open MPI; a program without one may use all hosts of the job: those of
-//! the file, or without a file all that any `--host` names. With a file `--host` selects hosts of it, and a host of
-//! the file that no program may use is not part of the job.
+//! As in Open MPI, `--host` applies to one program. A program without `--host` may use all hosts of the job: the hosts
+//! of the host file, or without a file all hosts that any `--host` names. With a host file, `--host` selects hosts of
+//! the file, and a host of the file that no program may use is not part of the job.
 
 use super::file::{self, HostFile};
 use super::merge::{Bare, Mention, merge};
@@ -14,25 +14,25 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Hosts, and for each program its own ones, if it has any.
+/// The hosts of a job, and for each program the hosts of its `--host`; `None` for a program without `--host`.
 pub(crate) type Selected = (Vec<JobHost>, Vec<Option<Vec<HostShare>>>);
 
-/// Largest host file.
+/// Largest host file that is read, in bytes.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-/// Source of hosts besides `--host`.
+/// Source of hosts apart from `--host`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HostSource<'a> {
-    /// No other source.
+    /// There is no other source.
     None,
     /// A host file.
     File(&'a Path),
-    /// A batch system: the name of its job, and its hosts.
+    /// A batch system's allocation: the name of its job, and its hosts.
     Allocation(&'a str, &'a [JobHost]),
 }
 
-/// The hosts of a job with this source whose programs have these `--host` options, each given any number of times;
-/// `None` if no host is named.
+/// The hosts of a job; `None` if no host is named. `programs`: for each program the values of its `--host` options,
+/// which may be given several times.
 pub(crate) fn find(
     source: HostSource<'_>,
     programs: &[&[String]],
@@ -49,7 +49,7 @@ pub(crate) fn find(
     }
 }
 
-/// Whether `--host` is given and has only loopback names.
+/// Whether `--host` is given, and all its names are loopback names.
 pub(crate) fn are_all_local(programs: &[&[String]]) -> bool {
     let all: Result<Vec<Vec<Mention>>, String> =
         programs.iter().map(|texts| mentions(texts)).collect();
@@ -117,7 +117,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
     Ok(all)
 }
 
-/// The hosts of `--host`, without a file.
+/// The hosts of a job without a list of hosts: those that `--host` options name.
 fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     let gathered =
         |mentions| merge(mentions, Bare::OneSlot).map_err(|message| format!("--host: {message}"));
@@ -138,7 +138,8 @@ fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     Ok((all, parts))
 }
 
-/// The hosts of a list that `--host` selects.
+/// The hosts of a job with a list of hosts: those that `--host` options select from the list. `name`: name of the list,
+/// for messages.
 fn of_list(name: &str, mut hosts: Vec<JobHost>, own: &[Vec<Mention>]) -> Result<Selected, String> {
     let mut chosen = HostSelection::new(&hosts);
     let mut parts = Vec::with_capacity(own.len());
@@ -174,11 +175,12 @@ fn of_list(name: &str, mut hosts: Vec<JobHost>, own: &[Vec<Mention>]) -> Result<
     Ok((hosts, parts))
 }
 
-/// Hosts of a file that are selected by `--host`.
+/// The selection of hosts of a list by `--host` options.
 struct HostSelection {
-    /// By name: the hosts; several if they differ in the port.
+    /// By name: numbers of the hosts. A name may have several hosts, which differ in the port.
     numbers: HashMap<String, Vec<u32>>,
-    /// By host: whether it is selected, and with how many slots, if not those of the file.
+    /// By host: `None` if it is not selected; otherwise the number of slots given by `--host`, or `Some(None)` for the
+    /// slots of the list.
     slots: Vec<Option<Option<u32>>>,
 }
 
@@ -198,7 +200,8 @@ impl HostSelection {
     }
 }
 
-/// Slots so far (`None` if the host is new, `Some(None)` for all) plus further ones.
+/// Adds a mention of a host to its selected slots. `before`: the slots so far; `None` if the host was not mentioned,
+/// `Some(None)` for all its slots. The result `None` means all slots.
 fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     match (before, count) {
         (Some(None), _) | (_, Count::Bare | Count::All) => None,
@@ -207,7 +210,7 @@ fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     }
 }
 
-/// The hosts of one program.
+/// The hosts of one program, while its `--host` options are evaluated.
 #[derive(Default)]
 struct ProgramHosts {
     all: Vec<HostShare>,
@@ -227,7 +230,7 @@ impl ProgramHosts {
     }
 }
 
-/// Removes hosts that no program uses.
+/// Removes hosts that no program uses, and renumbers the hosts in `parts`.
 fn retain_used(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<Vec<HostShare>>]) {
     let mut before = 0;
     let number = |used: &bool| {
@@ -243,7 +246,7 @@ fn retain_used(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<V
     hosts.retain(|_| used.next().copied().unwrap_or(false));
 }
 
-/// The first names of a list.
+/// The first names of a list of hosts, for messages.
 fn some(hosts: &[JobHost]) -> String {
     const SHOWN: usize = 5;
     let names: Vec<&str> = hosts
@@ -266,7 +269,7 @@ mod tests {
         program.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Formats hosts with their slots, then each program's own ones.
+    /// Formats the hosts with their slots, and then the hosts of each program.
     fn selected(file: &str, programs: &[&str]) -> Result<String, String> {
         let programs: Vec<Vec<String>> = programs.iter().map(|text| texts(text)).collect();
         let programs: Vec<&[String]> = programs.iter().map(Vec::as_slice).collect();

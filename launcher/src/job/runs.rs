@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Encoding of a node's ranks: ranks at equal distances that differ in nothing but their numbers are one entry. So a
-//! host's part has about ten bytes for its ranks, however many there are, unless they have CPUs of their own.
+//! Encodes a node's ranks. Ranks at equal distances that differ only in their numbers are one entry. So the ranks of a
+//! host take about ten bytes, whatever their number, unless CPUs are assigned to them.
 
 use super::PlacedRank;
 use crate::strided_ranks::StridedRanks;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Serialize, Deserialize)]
 struct RankRun {
     ranks: StridedRanks,
-    /// One of them; its rank is ignored.
+    /// A rank of the run, with its own number replaced by 0.
     like: PlacedRank,
 }
 
@@ -33,7 +33,7 @@ impl RankRun {
         is_like && self.ranks.takes(placed.rank)
     }
 
-    /// Its ranks; `None` for one whose number overflows.
+    /// The ranks of the run; an item is `None` if the rank's number overflows.
     fn placed(self) -> impl Iterator<Item = Option<PlacedRank>> {
         let placed = move |rank: Option<u32>| {
             rank.map(|rank| PlacedRank {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Children of a shepherd: the remote shells that it has started, each with three streams, the job step that starts
-//! many shepherds, and connections of shepherds that a step started; and how each ended.
+//! Manages the children of a shepherd: the remote shells that it has started, each with three streams; the job step
+//! that starts many shepherds; and the connections of shepherds that a step started. Records how each child ended.
 
 use super::cleanup::{CleanupAction, DaemonCleanup};
 use super::shell::ShellExit;
@@ -19,11 +19,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tail of a shell's standard error that is kept.
+/// Bytes that are kept of the end of a shell's standard error.
 const KEPT_BYTES: usize = 2048;
-/// Time for a step to exit after it was signalled.
+/// Time within which a step must exit after SIGTERM.
 const STEP_ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// Time for a step to report why its tasks are gone.
+/// Time for which a step's report is awaited after a connection of one of its shepherds has closed; the report has the
+/// reason.
 const TELLS_WITHIN: Duration = Duration::from_millis(300);
 /// Time for a shell to exit after it has closed its output, before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
@@ -45,11 +46,11 @@ struct ChildConnection {
     connection: FrameConnection,
     stderr_pipe: Option<OwnedFd>,
     stderr: Vec<u8>,
-    /// When it closed its output.
+    /// When the child closed its output.
     closed: Option<Instant>,
-    /// When it terminated.
+    /// When the termination of the shell was noticed.
     ended: Option<Instant>,
-    /// No byte has been received from it.
+    /// Whether no byte has been received from the child.
     is_silent: bool,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Children {
     running: BTreeMap<usize, ChildConnection>,
     /// The command that starts the shepherds of many hosts.
     step: Option<StepCommand>,
-    /// Reaped processes that were not evaluated yet.
+    /// Exits of reaped processes that were not evaluated yet, by pid.
     ended: HashMap<u32, ChildExit>,
 }
 
@@ -83,17 +84,17 @@ impl Children {
         Ok(())
     }
 
-    /// The step command, running or terminated.
+    /// The step command, running or terminated; `None` if no step was started.
     pub(super) fn step(&self) -> Option<&StepCommand> {
         self.step.as_ref()
     }
 
-    /// As [`step`](Self::step), mutable.
+    /// The step command for changes, running or terminated; `None` if no step was started.
     pub(super) fn step_mut(&mut self) -> Option<&mut StepCommand> {
         self.step.as_mut()
     }
 
-    /// Whether the step has terminated since the last call.
+    /// Records the termination of the step. Returns whether the step has terminated since the last call.
     pub(super) fn has_step_ended(&mut self) -> bool {
         let pid = self.step.as_ref().and_then(StepCommand::pid);
         let ending = pid.and_then(|pid| self.ended.remove(&pid));
@@ -103,7 +104,8 @@ impl Children {
         ending.is_some()
     }
 
-    /// Signals the step to end all its tasks, and waits a moment.
+    /// Sends SIGTERM to the step, which then ends all its tasks, and waits for its exit for at most
+    /// [`STEP_ENDS_WITHIN`].
     pub(super) fn end_step(&mut self) {
         if let Some(step) = &self.step {
             step.end();
@@ -135,7 +137,7 @@ impl Children {
         shells.chain(self.step.as_ref().and_then(StepCommand::pid))
     }
 
-    /// The connections that can be written.
+    /// The connections that are open for writing.
     pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut FrameConnection)> {
         let open = self.running.iter_mut();
         let open = open.filter(|(_, shell)| shell.closed.is_none());
@@ -150,13 +152,13 @@ impl Children {
         })
     }
 
-    /// The connections to poll for room.
+    /// The connections to poll for room to write.
     pub(super) fn writing(&self) -> impl Iterator<Item = &FrameConnection> {
         let open = self.running.values().filter(|shell| shell.closed.is_none());
         open.map(|shell| &shell.connection)
     }
 
-    /// Reads once from a shepherd; returns the number of bytes.
+    /// Calls `read` once on a shepherd's stream; returns the number of bytes, or `None` if the stream is closed.
     pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
         let shell = self.running.get_mut(&number)?;
         match shell.connection.read(scratch) {
@@ -171,14 +173,14 @@ impl Children {
         }
     }
 
-    /// Reads once from a shell's standard error.
+    /// Calls `read` once on a shell's standard error.
     pub(super) fn read_stderr(&mut self, number: usize, scratch: &mut [u8]) {
         if let Some(shell) = self.running.get_mut(&number) {
             shell.read_stderr_pipe(scratch);
         }
     }
 
-    /// Whether a shell has closed its output and has not terminated yet.
+    /// Whether some child has closed its output or has terminated, and its end was not evaluated yet.
     pub(super) fn has_ending(&self) -> bool {
         let is_ending = |shell: &ChildConnection| shell.closed.is_some() || shell.ended.is_some();
         self.running.values().any(is_ending)
@@ -191,7 +193,8 @@ impl Children {
         }
     }
 
-    /// The next child that has ended, and how. `is_through`: whether its end was expected.
+    /// Removes and returns the next child that has ended, and how it ended. `is_through`: returns whether a child's end
+    /// was expected.
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,
@@ -201,7 +204,8 @@ impl Children {
         for shell in self.running.values().filter(|shell| is_late(shell)) {
             self.end(shell);
         }
-        // Another process may hold its output open; it is not waited for.
+        // If another process keeps the output of a terminated shell open, the output counts as closed after
+        // `END_WITHIN`.
         for shell in self.running.values_mut() {
             if shell.pid.is_some_and(|pid| self.ended.contains_key(&pid)) {
                 let since = *shell.ended.get_or_insert_with(Instant::now);
@@ -210,7 +214,8 @@ impl Children {
                 }
             }
         }
-        // Its last output must have been read, and the step may be about to report the reason.
+        // A child has ended only when its last output has been read. For a shepherd of the step, the step's report of
+        // the reason is awaited too.
         let has_reason = self
             .step
             .as_ref()
@@ -247,7 +252,7 @@ impl Children {
         Some((number, closed))
     }
 
-    /// Kills a shell, or closes the connection of a shepherd without one.
+    /// Kills a shell, or closes the connection if the child was started by the step and has no shell.
     pub(super) fn kill(&mut self, number: usize) {
         if let Some(shell) = self.running.get(&number) {
             self.end(shell);
@@ -260,7 +265,7 @@ impl Children {
         }
     }
 
-    /// Kills a shell and its process group, unless it was reaped: its pid may have been reused.
+    /// Kills a shell and its process group. Does nothing if the shell was reaped, because its pid may have been reused.
     fn end(&self, shell: &ChildConnection) {
         if let Some(pid) = shell.pid.filter(|pid| !self.ended.contains_key(pid)) {
             let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
@@ -276,7 +281,7 @@ impl Children {
         silent.for_each(|shell| self.end(shell));
     }
 
-    /// Whether all children, and process `daemon`, have terminated.
+    /// Whether all children have terminated, and also process `daemon` if it is given.
     pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
         self.reap();
         let mut all = self.pids().chain(daemon);
@@ -288,7 +293,8 @@ impl Children {
         self.running.values().for_each(|shell| self.end(shell));
     }
 
-    /// Takes the next step of a daemon's clean-up; returns how the daemon ended once that is complete.
+    /// Takes the next step of a daemon's clean-up. Returns `None` until the clean-up is complete, then how the daemon
+    /// ended, which is `None` if it has not terminated.
     pub(super) fn clean_up(
         &mut self,
         cleanup: &mut DaemonCleanup,
@@ -315,7 +321,8 @@ impl Children {
         }
     }
 
-    /// Kills all descendants except the shells and theirs, until none is left or the time is over.
+    /// Kills all descendants of this process except the shells and the descendants of shells, repeatedly until none is
+    /// left or the time `within` is over.
     pub(super) fn end_leftovers(&mut self, within: Duration) {
         let until = Instant::now() + within;
         loop {
@@ -329,14 +336,14 @@ impl Children {
         }
     }
 
-    /// Descendants of this process except the shells and theirs.
+    /// Descendants of this process except the shells and the descendants of shells.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.pids().collect();
         left_in(&ProcessSnapshot::now(), std::process::id(), &shells)
     }
 }
 
-/// Descendants of a process in this snapshot except its shells and theirs.
+/// Descendants of `process` in this snapshot, except `shells` and their descendants.
 fn left_in(tree: &ProcessSnapshot, process: u32, shells: &[u32]) -> Vec<u32> {
     let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
     let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
@@ -354,7 +361,7 @@ pub(super) struct Spawned {
     pub(super) stderr_pipe: OwnedFd,
 }
 
-/// Starts a process that is killed when this one ends.
+/// Starts a process that is killed when this process ends.
 pub(super) fn spawn(arguments: &[String]) -> Result<Spawned, ShellExit> {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]);
@@ -429,7 +436,7 @@ fn do_not_block(stream: &OwnedFd) -> std::io::Result<()> {
 }
 
 fn end(pid: u32) {
-    // It may have terminated meanwhile.
+    // The process may have terminated since the snapshot.
     let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
@@ -442,7 +449,8 @@ mod tests {
     fn what_is_below_a_shell_is_not_left_by_the_daemon() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        // 10 has the shells 20 and 30; the daemon 40 has left 41 to it, and 50 is unrelated; 60 below 22 is new.
+        // Process 10 has the shells 20 and 30. It has adopted 41, a child of the daemon 40, which has ended. 50 is
+        // unrelated; 60 is a new process below 22.
         let parents = [
             (20, 10),
             (30, 10),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Termination of a daemon and of the processes that it leaves behind. Done in short steps, between which the
-//! shepherd continues to forward messages and to send heartbeats: a process that takes long to die delays no other
-//! node. Sans-IO: time is an argument.
+//! Controls the termination of a daemon and of the processes that it leaves behind. It proceeds in short steps, between
+//! which the shepherd continues to forward messages and to send heartbeats, so a process that takes long to terminate
+//! delays no other node. No I/O: time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// Time for a daemon to exit after it has closed its connection.
+/// Time within which a daemon must exit after it has closed its connection; then it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// Time for which its leftovers are killed repeatedly; then the daemon is reported as ended, whatever is left.
+/// Time for which the processes that the daemon left behind are killed repeatedly. Then the daemon is reported as
+/// ended, even if some of them are left.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A daemon that is terminating.
@@ -15,16 +16,16 @@ const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct DaemonCleanup {
     pid: u32,
     begun: Instant,
-    /// Since when all leftovers are killed.
+    /// Since when the daemon and its leftovers are being killed; `None` before that.
     sweeping: Option<Instant>,
 }
 
 /// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CleanupAction {
-    /// Nothing.
+    /// Do nothing now.
     Wait,
-    /// Kill the daemon, if it has not terminated, and its leftovers.
+    /// Kill the daemon, if it has not terminated, and the processes that it left behind.
     Kill,
     /// The clean-up is complete.
     End,
@@ -44,7 +45,8 @@ impl DaemonCleanup {
         self.pid
     }
 
-    /// The next action. `has_ended`: the daemon has terminated; `is_any_left`: it or a leftover is running.
+    /// The next action. `has_ended`: whether the daemon has terminated. `is_any_left`: returns whether the daemon or a
+    /// process that it left behind is running.
     pub(super) fn next(
         &mut self,
         has_ended: bool,

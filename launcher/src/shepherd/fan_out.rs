@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tree of shepherds: no process starts more than [`FAN_OUT`] others; the remaining ones are started by those.
+//! Computes the tree of shepherds: a shepherd starts at most [`FAN_OUT`] others, which start the remaining ones.
 
 use serde::{Deserialize, Serialize};
 
-/// Most shepherds that one shepherd starts.
+/// Most shepherds that one shepherd starts, apart from hosts with relative names.
 pub(crate) const FAN_OUT: usize = 32;
 
 /// A host to be reached by a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteHost {
-    /// Its node in the job.
+    /// The host's node in the job.
     pub(crate) node: u32,
-    /// Its name for the host that starts it.
+    /// The name by which the host that starts the shepherd reaches this host.
     pub(crate) name: String,
     /// User name, if the remote shell needs one.
     pub(crate) user: Option<String>,
@@ -30,22 +30,21 @@ impl RemoteHost {
         }
     }
 
-    /// Whether its name means another machine on each host.
+    /// Whether the name is relative: it means a different machine on each host, as `localhost` does.
     pub(crate) fn is_relative(&self) -> bool {
         let name = self.name.as_str();
         name == "localhost" || name == "::1" || name.starts_with("127.")
     }
 }
 
-/// Puts relative names first, which only the host that starts the job can use.
+/// Moves hosts with relative names to the start of the list, since only the host that starts the job can reach them.
 pub(crate) fn in_order(mut targets: Vec<RemoteHost>) -> Vec<RemoteHost> {
     targets.sort_by_key(|target| !target.is_relative());
     targets
 }
 
-/// Divides hosts among the children of this shepherd: the first of each part is a child, which starts the rest of its
-/// part. Each host with a relative name, which come first, is a
-/// part of its own.
+/// Divides hosts among the children of this shepherd: the first host of each part is a child, which starts the rest of
+/// its part. Hosts with relative names come first in `targets`, and each of them is a part of its own.
 pub(crate) fn parts(targets: &[RemoteHost]) -> Vec<&[RemoteHost]> {
     let own = targets.iter().take_while(|target| target.is_relative());
     let (own, others) = targets.split_at(own.count());
@@ -58,13 +57,13 @@ pub(crate) fn parts(targets: &[RemoteHost]) -> Vec<&[RemoteHost]> {
 /// Position of a node in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TreePosition<'a> {
-    /// The host that starts it; `None`: the front's.
+    /// The host whose shepherd starts this one; `None`: the front's shepherd.
     pub(super) parent: Option<&'a RemoteHost>,
-    /// The hosts that it starts, directly or not.
+    /// The hosts below: those that this shepherd starts, directly or through other shepherds.
     pub(super) below: &'a [RemoteHost],
 }
 
-/// Finds the position of a node.
+/// Finds the position of a node in the tree of these hosts.
 pub(super) fn position_of(mut targets: &[RemoteHost], node: u32) -> Option<TreePosition<'_>> {
     let mut parent = None;
     loop {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Authenticated connections between the shepherds of a step: each listens for those below it at one of a few ports
-//! and connects to the one above. Both prove knowledge of the step's key, bound to this connection, before any other
-//! byte is exchanged; a peer that fails or stays silent is dropped.
+//! Makes authenticated connections between the shepherds of a step. Each shepherd listens at one of a few ports for the
+//! shepherds below, and connects to the shepherd above. Both ends prove that they have the step's key before any other
+//! byte is exchanged; a proof is valid only for its connection. A peer whose proof is wrong or late is dropped.
 //!
 //! | side | bytes | content |
 //! |------|------:|---------|
@@ -28,19 +28,19 @@ const RIDDLE_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 36;
 const PROOF_BYTES: usize = 16;
 
-/// Time for a peer to complete the handshake.
+/// Time within which a peer must complete the handshake.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
-/// Most handshakes at a time; the oldest is dropped for a new one.
+/// Most handshakes at a time; when a further peer connects, the oldest handshake is dropped.
 const MOST_PENDING_PEERS: usize = 128;
 /// Pause in accepting after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Ports used of a longer range, since peers try all of them.
+/// Most ports of a range that are used. The limit exists because peers try all ports of the range.
 const MOST_PORTS: u16 = 128;
 /// Timeout for connecting to one address and port.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// Timeout for the first message from there, in the first round; doubled in each further round.
+/// Timeout for the first message from an address and port, in the first round; doubled in each further round.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
-/// Pause between two rounds over all addresses; doubled after each.
+/// Pause between the first two rounds over all addresses; doubled after each round.
 const ROUND_AFTER: Duration = Duration::from_millis(5);
 const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
 
@@ -60,14 +60,14 @@ fn nonce() -> io::Result<Nonce> {
     Ok(number.to_le_bytes())
 }
 
-/// The context of a connection that both ends share besides the key. It is part of the proofs, so they cannot be relayed over
-/// another connection.
+/// Data about a connection that both ends have besides the key. Proofs are computed over this data, so a proof cannot
+/// be relayed over another connection.
 #[derive(Clone, Copy)]
 struct ConnectionContext {
     node: u32,
     above: SocketAddr,
     below: SocketAddr,
-    /// Nonces of the upper and the lower end.
+    /// Nonces of the upper and of the lower end.
     drawn: [Nonce; 2],
 }
 
@@ -118,12 +118,12 @@ pub(super) struct StepListener {
     listener: TcpListener,
     key: StepKey,
     pending_peers: Vec<PendingPeer>,
-    /// When accepting resumes after the process ran out of descriptors.
+    /// When accepting resumes, after the process ran out of descriptors; `None` if accepting is not paused.
     paused_until: Option<Instant>,
 }
 
 impl StepListener {
-    /// Listens at the first free port of a range; `None`: at any port.
+    /// Listens at the first free port of the range `ports`, or at any port if `ports` is `None`.
     pub(super) fn open(key: StepKey, ports: Option<(u16, u16)>) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
         let mut why = io::Error::from(ErrorKind::AddrInUse);
@@ -154,7 +154,8 @@ impl StepListener {
         pending_peers.chain(is_open.then(|| self.listener.as_fd()))
     }
 
-    /// Continues the handshakes; returns the authenticated connections by node. Drops peers that take too long.
+    /// Continues the pending handshakes, and drops peers whose handshake takes too long. Returns the connections that
+    /// are now authenticated, each with its node.
     pub(super) fn continue_handshakes(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
         self.paused_until.take_if(|until| *until <= now);
         if self.paused_until.is_none() {
@@ -174,7 +175,7 @@ impl StepListener {
     }
 
     fn accept_new(&mut self, now: Instant) {
-        // A bounded number per turn, however many connect.
+        // Accepts a bounded number of connections per call, even if more are waiting.
         for _ in 0..MOST_PENDING_PEERS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -206,7 +207,8 @@ fn last_used(first: u16, last: u16) -> u16 {
 /// Listens on IPv4 and IPv6, if this system has IPv6.
 fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = match listen_for_both(port) {
-        // For any other error another process may have the port, and would get the connections of those below.
+        // After any other error this does not fall back to IPv4: another process may have the port for IPv6, and would
+        // receive the connections of the shepherds below.
         Err(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?
         }
@@ -232,7 +234,7 @@ impl PendingPeer {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let drawn = nonce()?;
-        // Fits into the empty buffer of a new socket.
+        // The bytes fit in the empty buffer of a new socket.
         stream.write_all(&[MAGIC, &drawn[..]].concat())?;
         Ok(Self {
             stream,
@@ -242,7 +244,8 @@ impl PendingPeer {
         })
     }
 
-    /// The peer's node, once its proof is valid; an error if it is not.
+    /// The peer's node, once its proof has arrived and is valid; `None` if the proof is not complete; an error if it is
+    /// invalid.
     fn receive_proof(&mut self, key: StepKey) -> io::Result<Option<u32>> {
         let mut rest = [0; ANSWER_BYTES];
         let rest = &mut rest[..ANSWER_BYTES - self.answer.len()];
@@ -274,7 +277,7 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Splits a complete answer.
+/// Splits the connecting peer's message into node, nonce and proof; `None` if the message is not complete.
 fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     let (node, rest) = answer.split_first_chunk()?;
     let (drawn, rest) = rest.split_first_chunk()?;
@@ -282,11 +285,11 @@ fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     Some((u32::from_le_bytes(*node), *drawn, *claim))
 }
 
-/// Connects to the shepherd above, at any of these addresses (whose ports are ignored) and ports. It may not listen
-/// yet.
+/// Connects to the shepherd above at any of the addresses that `resolve` returns (whose ports are ignored) and any of
+/// these ports. Tries again until `until`, since that shepherd may not be listening yet.
 ///
 /// # Errors
-/// At `until`: the errors of the last attempts.
+/// At `until`, with the error of the last attempt.
 pub(super) fn connect(
     key: StepKey,
     node: u32,
@@ -323,7 +326,7 @@ pub(super) fn connect(
     }
 }
 
-/// The first port at all addresses, then the next one.
+/// All places in the order in which they are tried: the first port at all addresses, then the next port.
 fn places(addresses: &[SocketAddr], (first, last): (u16, u16)) -> impl Iterator<Item = SocketAddr> {
     (first..=last_used(first, last)).flat_map(move |port| {
         addresses.iter().map(move |address| {
@@ -369,7 +372,7 @@ fn try_at(
     }
 }
 
-/// Reads exactly `bytes`, within `time`.
+/// Fills `bytes`, within `time`.
 fn read_within(stream: &mut TcpStream, mut bytes: &mut [u8], time: Duration) -> io::Result<()> {
     let until = Instant::now() + time;
     while !bytes.is_empty() {
@@ -408,7 +411,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Runs the listener until a connection is authenticated.
+    /// Runs the listener until a connection is authenticated, and returns that connection.
     fn first(listener: &mut StepListener) -> (u32, TcpStream) {
         let until = soon();
         loop {
@@ -436,7 +439,7 @@ mod tests {
     #[test]
     fn who_does_not_is_sent_away_and_hurts_nobody() {
         let (mut listener, ports) = listener();
-        // More silent connections than there is room for.
+        // Open more connections that send nothing than the listener has room for.
         let mut silent = Vec::new();
         for _ in 0..MOST_PENDING_PEERS + 20 {
             silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a shepherd that was started by a step joins the tree: it reads the step's description from standard input,
-//! finds its position by the name of its host, and connects to the shepherd above.
+//! Joins a shepherd that was started by a step to the tree of shepherds: reads the step's description from standard
+//! input, finds the shepherd's position by the name of its host, and connects to the shepherd above.
 
 use super::handshake::{self, StepListener};
 use super::step::StepDescription;
@@ -16,19 +16,19 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Timeout for reading the description.
+/// Timeout for reading the step's description.
 const CALLED_WITHIN: Duration = Duration::from_secs(60);
 /// Timeout for connecting to the front's shepherd, which listens before it starts the step.
 const REACHES_FRONT_WITHIN: Duration = Duration::from_secs(3);
-/// Timeout for connecting to any other, which may be started later.
+/// Timeout for connecting to any other shepherd, which may be started later than this one.
 const REACHES_WITHIN: Duration = Duration::from_secs(45);
 /// Most addresses of the front's host that are tried.
 const MOST_ADDRESSES: usize = 16;
 
-/// Start of an error by which the front's shepherd detects that ports are closed between hosts.
+/// Beginning of an error message; by this text the front's shepherd detects that ports are closed between hosts.
 pub(super) const PORTS_CLOSED: &str = "cannot connect to the host of rmpiexec";
 
-/// Returns the connection to the shepherd above, and the listener for those below, if there are any.
+/// Returns the connection to the shepherd above, and the listener for the shepherds below, if there are any.
 pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListener>), String> {
     let call = read_description(&input)?;
     drop(input);
@@ -36,7 +36,8 @@ pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListen
     let name = name.unwrap_or_else(front::host);
     let position = call.position(&name);
     let position = position.ok_or_else(|| format!("this step is not for host {name}"))?;
-    // Listens first, since those below may connect before this shepherd is configured.
+    // This shepherd listens before it connects, since the shepherds below may connect before this shepherd is
+    // configured.
     let ports = Some(call.ports).filter(|_| position.has_below);
     let listener = ports.and_then(|ports| StepListener::open(call.key, Some(ports)).ok());
     let (parent, ports, within) = match &position.parent {
@@ -61,7 +62,8 @@ pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListen
     Ok((connection.map_err(|error| cause(&error))?, listener))
 }
 
-/// Addresses of the front's host: from the batch system, then its own list.
+/// Addresses of the front's host: first the address that the batch system reports, then those in the step's
+/// description.
 fn front_addresses(call: &StepDescription) -> Vec<SocketAddr> {
     let first = std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok();
     let first = first.and_then(|text| text.parse().ok());
@@ -70,7 +72,7 @@ fn front_addresses(call: &StepDescription) -> Vec<SocketAddr> {
     all.map(|address| SocketAddr::new(address, 0)).collect()
 }
 
-/// Addresses of this host by which others may reach it.
+/// Addresses by which other hosts may reach this host.
 pub(super) fn own_addresses() -> Vec<IpAddr> {
     let all = getifaddrs().into_iter().flatten();
     let outward = all.filter(|interface| {
@@ -81,7 +83,7 @@ pub(super) fn own_addresses() -> Vec<IpAddr> {
         let storage = interface.address?;
         let v4 = storage.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
         let v6 = storage.as_sockaddr_in6().map(|it| it.ip());
-        // Link-local addresses need a scope.
+        // Link-local addresses are left out, since they are valid only with a scope.
         let v6 = v6.filter(|it| !it.is_unicast_link_local()).map(IpAddr::V6);
         v4.or(v6)
     });

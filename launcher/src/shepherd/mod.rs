@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shepherd of a host, in a job over several hosts (Hydra's proxy): it starts the daemon of its host, and the
-//! shepherds of other hosts by a remote shell, and forwards messages between these and the front.
+//! The shepherd of a host in a job over several hosts, comparable to Hydra's proxy. It starts the daemon of its host,
+//! starts the shepherds of other hosts by a remote shell, and forwards messages between all of these and the front.
 //!
-//! The front starts one on its own machine, in a session of its own, so that the terminal does not stop it with the
-//! front; that one starts up to [`FAN_OUT`](fan_out::FAN_OUT) others, and these the rest. A shepherd communicates
-//! over the standard input and output of the remote shell that started it, so that only the shell's port must be
-//! open. `tree` has the decisions, this file the system calls.
+//! The front starts a shepherd on its own machine, in a new session, so that the terminal does not stop it together
+//! with the front. This shepherd starts up to [`FAN_OUT`](fan_out::FAN_OUT) others, which start the remaining ones. A
+//! shepherd communicates over the standard input and output of the remote shell that started it, so that only the
+//! shell's port must be open. The module `tree` makes the decisions; this file makes the system calls.
 //!
-//! In a Slurm allocation one job step starts all of them (`step`): each connects to the shepherd that would have
-//! started it (`handshake`). A shepherd that does not connect in time is started by the remote shell.
+//! In a Slurm allocation one job step starts the shepherds of all other hosts (`step`): each connects to the shepherd
+//! that would otherwise have started it (`handshake`). A shepherd that does not connect in time is started by the
+//! remote shell.
 //!
-//! When the connection to the shepherd above closes, it ends its daemon, which ends its ranks, and its connections to
-//! those below, which do the same.
+//! When the connection to the peer above closes, a shepherd closes its connections to its daemon and to the shepherds
+//! below. The daemon then ends its ranks, and each shepherd below does the same as this shepherd.
 //!
-//! One thread, since it forks its daemon.
+//! A shepherd has one thread, since it forks its daemon.
 
 mod children;
 mod cleanup;
@@ -55,16 +56,16 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 /// Interval between two checks of processes that are about to exit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Time for all children to exit when a shepherd ends.
+/// Time within which all children must exit when a shepherd ends.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// Time for a step to exit after its tasks have, before it is signalled.
+/// Time within which a step must exit after its tasks have exited; then it is signalled.
 const STEP_OUTLIVES: Duration = Duration::from_secs(2);
 /// Interval between two checks of a step that is about to exit, and of shepherds that are expected.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Timeout for sending the last messages upward.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
-/// Without a port range from the user, the shepherds of a step listen at the port of the front's shepherd, or at one
-/// of so many above it.
+/// If the user gives no port range, the shepherds of a step listen at the port of the front's shepherd or at one of
+/// this many following ports.
 const OTHER_PORTS: u16 = 15;
 /// Interval between two checks of a daemon that is about to exit, which usually takes less than a millisecond.
 const BURY_EVERY: Duration = Duration::from_millis(1);
@@ -98,9 +99,10 @@ fn run_greeted(mut connection: FrameConnection, listener: Option<StepListener>) 
     watch(connection, true, listener)
 }
 
-/// Takes standard input and output, and puts `/dev/null` in their places, so that no other code writes there.
+/// Takes standard input and output, and replaces them by `/dev/null`, so that no other code uses the connection.
 fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // Close-on-exec: if a shell started here inherited them, the peer would not see this process end.
+    // The copies are close-on-exec. If a shell that this process starts inherited them, the peer would not see this
+    // process end.
     let from = std::io::stdin().as_fd().try_clone_to_owned()?;
     let to = std::io::stdout().as_fd().try_clone_to_owned()?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -111,13 +113,14 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 /// Runs the shepherd of the front in this process, which was forked for it.
 pub(crate) fn serve(connection: FrameConnection) -> u8 {
-    // No heartbeat is needed from the parent: its end closes the connection.
+    // The parent need not send heartbeats: when it ends, the connection closes.
     watch(connection, false, None)
 }
 
-/// `is_watched`: see [`ShepherdTree::new`]; `listener`: for those below, if it is open already.
+/// Receives the configuration and runs the shepherd. `is_watched`: see [`ShepherdTree::new`]. `listener`: the listener
+/// for the shepherds below, if it is open already.
 fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<StepListener>) -> u8 {
-    // Fails where a remote shell has created a session already.
+    // This fails if a remote shell has created a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"rmpi-shepherd");
@@ -155,7 +158,7 @@ fn receive_config(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
 /// The daemon of this host.
 struct Local {
     pid: u32,
-    /// `None` once the daemon has closed it.
+    /// The connection to the daemon; `None` once the daemon has closed it.
     connection: Option<FrameConnection>,
 }
 
@@ -167,7 +170,7 @@ enum Readiness {
     Below(usize, ShellStream),
     /// Output of the step command.
     Step(ShellStream),
-    /// A new connection, or a step of a handshake.
+    /// A new connection, or progress of a handshake.
     Listener,
     /// Room to write.
     Room,
@@ -175,7 +178,7 @@ enum Readiness {
 
 struct Shepherd {
     above: FrameConnection,
-    /// The peer above is another shepherd, not the front.
+    /// Whether the peer above is another shepherd, not the front.
     is_watched: bool,
     tree: ShepherdTree,
     local: Option<Local>,
@@ -184,11 +187,11 @@ struct Shepherd {
     children: Children,
     /// Listener for the shepherds of a step.
     listener: Option<StepListener>,
-    /// Description that the shepherds of the step read, if it was started.
+    /// The description that the shepherds of the step read; `None` if no step was started.
     call: Option<StepDescription>,
     /// Since when only the step command is left.
     step_alone: Option<Instant>,
-    /// The user was informed why hosts do not connect.
+    /// Whether the user was informed why hosts do not connect.
     reported: bool,
     begun: Instant,
     scratch: Vec<u8>,
@@ -232,7 +235,7 @@ impl Shepherd {
 
     fn run(mut self) -> u8 {
         self.start_daemon();
-        // Messages may have arrived together with the first one.
+        // Further messages may have arrived together with the configuration.
         self.tree.receive_from_above(&[]);
         loop {
             let now = self.now();
@@ -262,10 +265,10 @@ impl Shepherd {
         }
     }
 
-    /// Accepts shepherds of a step, as long as any are expected.
+    /// Accepts connections of the step's shepherds, as long as any of them is expected.
     fn accept_connections(&mut self) {
         if !self.tree.is_any_expected() && self.listener.take().is_some() {
-            // Output of the step during its start is of no interest any more.
+            // Lines that the step printed during its start are not needed any more.
             self.children.step_mut().map(StepCommand::drop_lines);
         }
         let Some(listener) = &mut self.listener else {
@@ -281,7 +284,8 @@ impl Shepherd {
         }
     }
 
-    /// Whether the step has terminated. Once nothing else is left, it is ended after `STEP_OUTLIVES`.
+    /// Whether the step has terminated. Called when nothing except the step is left; `STEP_OUTLIVES` after the first
+    /// such call, the step is ended.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
         if self.children.is_step_running() && since.elapsed() > STEP_OUTLIVES {
@@ -291,8 +295,8 @@ impl Shepherd {
         !self.children.is_step_running()
     }
 
-    /// Reads the step's output: hosts whose shepherds have failed are started by the remote shell, whose error has
-    /// the reason.
+    /// Reads the step's output. Shepherds that failed according to the output are started by the remote shell instead;
+    /// if that fails too, its error has the reason.
     fn handle_step_output(&mut self, stream: ShellStream) {
         let Some(step) = self.children.step_mut() else {
             return;
@@ -347,7 +351,7 @@ impl Shepherd {
             Forked::Child => {
                 drop(ours);
                 self.above.close();
-                // The daemon must not keep the listener or the pipes of the children.
+                // The daemon must not hold the listener or the pipes of the children open.
                 drop((self.listener.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
             }
@@ -364,7 +368,7 @@ impl Shepherd {
         }
     }
 
-    /// Kills dropped children, and evaluates those that have ended.
+    /// Kills dropped children, evaluates the children that have ended, and continues the clean-up of the daemon.
     fn clean_up(&mut self) {
         while let Some(number) = self.tree.next_dropped() {
             self.children.kill(number);
@@ -404,7 +408,8 @@ impl Shepherd {
         self.above.flush().map(|_| ())
     }
 
-    /// Closed connections are handled where they are read.
+    /// Sends pending data to the daemon, the step and the children. A closed connection is handled where data is read
+    /// from it.
     fn flush_below(&mut self) {
         if let Some(connection) = self
             .local
@@ -502,19 +507,19 @@ impl Shepherd {
                 self.children.read_stderr(number, &mut self.scratch);
             }
             Readiness::Step(stream) => self.handle_step_output(stream),
-            // Handled in each turn.
+            // The main loop handles these in each iteration.
             Readiness::Listener | Readiness::Room => (),
         }
     }
 
-    /// The connection above is closed: ends everything that was started here. The daemon ends its ranks when its
-    /// connection closes, and so do the shepherds of other hosts.
+    /// Ends everything that this process has started, after the connection above has closed. The daemon ends its ranks
+    /// when its connection closes; the shepherds below end when theirs close.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
         if self.tree.is_any_expected() {
-            // Shepherds that have not connected yet would not notice.
+            // Shepherds that have not connected yet have no connection that could close; the step must end them.
             self.children.step().map(StepCommand::end);
         }
         let until = Instant::now() + END_WITHIN;
@@ -527,7 +532,7 @@ impl Shepherd {
     }
 }
 
-/// Starts the step, and the listener for its shepherds; `None` if that fails.
+/// Opens the listener for the step's shepherds and starts the step; `None` if either fails.
 fn begin_step(
     begin: &ShepherdConfig,
     mut step: JobStep,
@@ -557,7 +562,7 @@ fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Why a daemon has ended, if that was not expected.
+/// The loss of the node if its daemon has ended in an unexpected way; `None` if the daemon exited with code 0.
 fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
     let (how, code) = match ending {
         Some(spawn::ChildExit::Code(0)) => return None,
@@ -569,7 +574,7 @@ fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
     })
 }
 
-/// Sends what the stream takes; drops all data once the peer is gone.
+/// Sends what the stream accepts; discards all data once the peer is gone.
 fn send_pending(connection: &mut FrameConnection) {
     if connection.flush().is_err() {
         connection.stop_sending();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages between a shepherd and the peer above it, as frames of [`crate::link`]. Sans-IO.
+//! Encodes and decodes the messages between a shepherd and the peer above it, as frames of [`crate::link`]. Does no
+//! I/O.
 //!
-//! Orders to a daemon and its events are forwarded as pieces of one byte stream per node, cut at any byte: only the
-//! front and the daemon parse them.
+//! Orders to a daemon, and events from it, are forwarded as pieces of one byte stream per node and direction, cut at
+//! any byte. Only the front and the daemon parse them.
 
 use super::fan_out::RemoteHost;
 use crate::hosts::HostMachine;
@@ -10,7 +11,7 @@ use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// First output of a shepherd. Bytes before it are noise of a login shell.
+/// First output of a shepherd. Bytes before it are output of a login shell, and are ignored.
 pub(crate) const MAGIC: &[u8] = b"\0rmpi-shepherd ";
 
 const BEGIN: u8 = 200;
@@ -34,7 +35,7 @@ pub(crate) enum DownMessage {
     Order(u32, Vec<u8>),
     /// Bytes for the daemons of all nodes.
     OrderAll(Vec<u8>),
-    /// The shepherd of this node will not connect by itself.
+    /// The step has not started the shepherd of this node, so the shepherd will not connect.
     NotComing(u32),
     /// Heartbeat.
     Beat,
@@ -53,37 +54,38 @@ pub(crate) enum UpMessage {
     Ended(u32),
     /// Heartbeat.
     Beat,
-    /// Heartbeat whose last byte is a newline: some remote shells buffer output up to the next one (`srun`).
+    /// Heartbeat whose last byte is a newline: some remote shells (`srun`) buffer output up to the next newline.
     Line,
 }
 
 /// Configuration of a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShepherdConfig {
-    /// The node whose daemon it starts, if any.
+    /// The node whose daemon this shepherd starts; `None` if it starts no daemon.
     pub(crate) own: Option<u32>,
-    /// The nodes below it.
+    /// The hosts whose shepherds are below this one.
     pub(crate) below: Vec<RemoteHost>,
-    /// Command that starts all of them, for the front's shepherd.
+    /// The step that starts all shepherds below; only in the configuration of the front's shepherd.
     pub(crate) step: Option<JobStep>,
     /// `true`: a job step has started the shepherds below this one, and they connect to it. `false`: this shepherd
     /// starts them by the remote shell.
     pub(crate) in_step: bool,
     /// The remote shell.
     pub(crate) shell: RemoteShell,
-    /// Heartbeat interval and timeouts.
+    /// Heartbeat interval, and timeouts.
     pub(crate) pace: HeartbeatTiming,
 }
 
-/// A job step: one command of a batch system starts all shepherds of a job, and each connects to the one that would
-/// have started it.
+/// A job step: one command of a batch system that starts the shepherds of all other hosts. Each shepherd connects to
+/// the shepherd that would have started it by the remote shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobStep {
     /// Key of the handshake.
     pub(crate) key: StepKey,
     /// Port range to listen in; `None`: the front's shepherd chooses one.
     pub(crate) ports: Option<(u16, u16)>,
-    /// Environment variable with the step's name of the host; `None`: its own host name.
+    /// Environment variable that holds the name by which the step addresses the host; `None` if that is the host's own
+    /// name.
     pub(crate) variable: Option<String>,
     /// The command.
     pub(crate) command: Vec<String>,
@@ -104,11 +106,11 @@ impl std::fmt::Debug for StepKey {
 pub(crate) struct RemoteShell {
     /// The remote shell and its options, without the host. Empty: `ssh` with default options.
     pub(crate) line: Vec<String>,
-    /// The command follows the host's name as separate arguments, not as one line for a shell.
+    /// Whether the command follows the host's name as separate arguments; otherwise it follows as one line for a shell.
     pub(crate) takes_arguments: bool,
-    /// Path of `rmpiexec` there.
+    /// Path of `rmpiexec` on the other host.
     pub(crate) program: String,
-    /// The host that calls the remote shell; empty: the front's.
+    /// The host on which the remote shell is called; empty: the front's host.
     pub(crate) from: String,
 }
 
@@ -128,13 +130,13 @@ pub(crate) struct HeartbeatTiming {
 pub(crate) struct HostFacts {
     /// Its own host name.
     pub(crate) name: String,
-    /// CPUs that a job may use there.
+    /// Number of CPUs that a job may use on the host; at least 1.
     pub(crate) cpus: u32,
-    /// Cores among them.
+    /// Number of cores to which these CPUs belong.
     pub(crate) cores: u32,
-    /// Limit of locked memory of a process there, in bytes.
+    /// Limit of locked memory of a process on the host, in bytes; `u64::MAX` if there is none.
     pub(crate) locked: u64,
-    /// It has InfiniBand or RoCE devices, which need locked memory.
+    /// Whether the host has InfiniBand or RoCE devices, which need locked memory.
     pub(crate) has_devices: bool,
     /// Identifies the machine: several hosts may be one machine.
     pub(crate) machine: HostMachine,
@@ -143,7 +145,7 @@ pub(crate) struct HostFacts {
 /// Why a node is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeLoss {
-    /// Message that follows the host's name and a colon.
+    /// Message that is printed after the host's name and a colon.
     pub(crate) message: String,
     /// Exit code of the job.
     pub(crate) code: u8,
@@ -161,12 +163,12 @@ impl DownMessage {
         }
     }
 
-    /// Appends the frames of [`DownMessage::Order`] with these bytes.
+    /// Appends these bytes as frames of [`DownMessage::Order`].
     pub(crate) fn put_order(node: u32, bytes: &[u8], out: &mut Vec<u8>) {
         piece(out, ORDER, node, bytes);
     }
 
-    /// Appends the frames of [`DownMessage::OrderAll`] with these bytes.
+    /// Appends these bytes as frames of [`DownMessage::OrderAll`].
     pub(crate) fn put_order_all(bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.chunks(PIECE_BYTES) {
             frame(out, ORDER_ALL, |body| body.extend_from_slice(part));
@@ -231,7 +233,7 @@ impl UpMessage {
     }
 }
 
-/// Bytes of a piece: a long stream is cut, so that pieces of other nodes are interleaved.
+/// Most bytes of a piece. A long stream is cut into pieces, so that pieces for other nodes can be sent in between.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Appends a stream's bytes as frames.
@@ -266,7 +268,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     [MAGIC, release().as_bytes(), b"\n"].concat()
 }
 
-/// Version that both ends must have in common.
+/// The version, which must be the same at both ends.
 fn release() -> &'static str {
     concat!(env!("CARGO_PKG_VERSION"), "/", 8)
 }
@@ -274,13 +276,14 @@ fn release() -> &'static str {
 /// Result of the search for the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// Not found yet.
+    /// The greeting was not found yet; more bytes may complete it.
     NotYet,
-    /// Found, of this release; the number of bytes up to its end.
+    /// The greeting of this release was found; the number of bytes up to its end.
     Right(usize),
-    /// Found, of another release.
+    /// The greeting of this other release was found.
     Other(String),
-    /// Not found in more bytes than a login shell may print.
+    /// The greeting was not found in more bytes than a login shell may print before it, or its release text is too
+    /// long.
     TooMuch,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The remote shell: its command line, and the interpretation of its exit. No system calls.
+//! Builds the command line of the remote shell, and interprets its exit. Makes no system calls.
 
 use super::fan_out::RemoteHost;
 use super::protocol::RemoteShell;
@@ -19,7 +19,7 @@ impl RemoteShell {
         words
     }
 
-    /// The same as a line for a shell, without the command to run there.
+    /// The command that reaches a host, as a line for a shell, without the command to run on the host.
     pub(crate) fn line_to(&self, target: &RemoteHost) -> String {
         joined(&self.to(target))
     }
@@ -51,17 +51,17 @@ impl RemoteShell {
 /// How a remote shell has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ShellExit {
-    /// Why it could not be started.
+    /// Why the remote shell could not be started; `None` if it was started.
     pub(crate) not_started: Option<String>,
-    /// The tail of its standard error.
+    /// The end of its standard error.
     pub(crate) stderr: String,
-    /// Its exit code.
+    /// Its exit code; `None` if it did not exit by itself.
     pub(crate) code: Option<i32>,
-    /// The signal that killed it.
+    /// The signal that killed it; `None` if no signal did.
     pub(crate) signal: Option<i32>,
 }
 
-/// Messages of an `ssh` client whose server has too many connections at a time.
+/// Messages of an `ssh` client whose server rejects a connection because it has too many at a time.
 const BUSY: [&str; 3] = [
     "Connection reset by peer",
     "Connection closed by remote host",
@@ -69,12 +69,12 @@ const BUSY: [&str; 3] = [
 ];
 
 impl ShellExit {
-    /// Whether a retry may succeed.
+    /// Whether a retry may succeed: the server of `ssh` had too many connections.
     pub(crate) fn may_pass(&self) -> bool {
         self.code == Some(255) && BUSY.iter().any(|words| self.stderr.contains(words))
     }
 
-    /// Why a host could not be reached; follows its name and a colon.
+    /// Why a host could not be reached; the text is printed after the host's name and a colon.
     pub(crate) fn why_no_start(&self, shell: &RemoteShell) -> String {
         let (name, program) = (shell.name(), &shell.program);
         let cannot = match shell.from.as_str() {
@@ -97,7 +97,7 @@ impl ShellExit {
                 "{cannot}: {name} says: {}; where this shell is left over from a job that has ended, --rm none leaves it out",
                 stderr.replace('\n', " / ")
             ),
-            // The message of srun.
+            // This is the message of `srun`.
             (_, stderr) if stderr.contains("execve()") && stderr.contains("No such file") => {
                 format!(
                     "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
@@ -130,7 +130,7 @@ impl ShellExit {
         }
     }
 
-    /// Why a host was lost after it had been reached; follows its name and a colon.
+    /// Why a host was lost after it had been reached; the text is printed after the host's name and a colon.
     pub(crate) fn why_gone(&self) -> String {
         let is_of_step = (self.signal, self.code) == (None, None);
         let (event, source) = match is_of_step {
@@ -162,7 +162,7 @@ pub(crate) fn other_release(shell: &RemoteShell, release: &str) -> String {
     )
 }
 
-/// The error for a host where another program answers.
+/// The error for a host where the remote shell started a program that is not a shepherd.
 pub(crate) fn not_a_shepherd(shell: &RemoteShell) -> String {
     format!(
         "something else than {} answers: look at what {} HOST true prints",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job step: one command of a batch system that starts the shepherds of all hosts. Here are the description that
-//! all of them read from standard input, and the parser of the command's errors. No system calls.
+//! A job step: one command of a batch system that starts the shepherds of all hosts. This file has the description of
+//! the step, which all its shepherds read from standard input, and parses errors of the command. It makes no system
+//! calls.
 
 use super::fan_out::{RemoteHost, TreePosition, position_of};
 use super::protocol::{Greeting, JobStep, StepKey, decoded, find_greeting, greeting, put};
@@ -19,17 +20,17 @@ const CALL: u8 = 220;
 pub(super) struct StepDescription {
     /// Key of the handshake.
     pub(super) key: StepKey,
-    /// The names of all hosts but the front's, packed, in the order of their nodes.
+    /// The names of all hosts except the front's, as a packed list, in the order of their nodes.
     names: String,
-    /// The node of the front's own host, if it has one.
+    /// The node of the front's host; `None` if that host has no node.
     own: Option<u32>,
     /// Addresses of the front's shepherd.
     pub(super) root: Vec<IpAddr>,
     /// Port of the front's shepherd.
     pub(super) root_port: u16,
-    /// Port range of all others.
+    /// Port range of all other shepherds.
     pub(super) ports: (u16, u16),
-    /// Environment variable with the host's name as used in `names`; `None`: its own host name.
+    /// Environment variable that holds the host's name as used in `names`; `None` if that is the host's own name.
     pub(super) variable: Option<String>,
 }
 
@@ -37,14 +38,14 @@ pub(super) struct StepDescription {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StepPosition {
     pub(super) node: u32,
-    /// The name of the host to whose shepherd it connects; `None`: the front's.
+    /// The name of the host to whose shepherd this one connects; `None`: the front's shepherd.
     pub(super) parent: Option<String>,
-    /// Whether others connect to it.
+    /// Whether other shepherds connect to this one.
     pub(super) has_below: bool,
 }
 
 impl StepDescription {
-    /// For these hosts, which are numbered in order, skipping `own`.
+    /// The description of a step for the hosts `below`. Their nodes are numbered in order, skipping `own`.
     pub(super) fn new(
         step: &JobStep,
         (below, own): (&[RemoteHost], Option<u32>),
@@ -61,14 +62,14 @@ impl StepDescription {
         }
     }
 
-    /// Encodes it.
+    /// Encodes the description.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = greeting();
         frame(&mut bytes, CALL, |body| put(self, body));
         bytes
     }
 
-    /// Decodes the bytes read so far; `None`: more are needed. The error is for the user.
+    /// Decodes the bytes read so far; `None` if more bytes are needed. The error is a message for the user.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
         let nonsense = || "what comes by standard input is not for a shepherd of a step".to_owned();
         let begin = match find_greeting(bytes) {
@@ -91,7 +92,7 @@ impl StepDescription {
         }
     }
 
-    /// Its hosts.
+    /// The hosts of the step, with their nodes.
     fn targets(&self) -> impl Iterator<Item = RemoteHost> {
         let words = word::split(&self.names).into_iter();
         let words = words.filter_map(|(_, text)| word::read(text).ok());

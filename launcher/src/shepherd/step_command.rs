@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process of a step's command: its input, its output, and its exit.
+//! Runs a step's command: writes its input, reads its output, and records its exit.
 
 use super::children::{ShellStream, Spawned, spawn};
 use super::shell::ShellExit;
@@ -10,27 +10,28 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Number of its last output lines that are reported with lost hosts: it may print one per host.
+/// Number of the command's last output lines that are reported with lost hosts; the command may print one line per
+/// host.
 const KEPT_LINES: usize = 2;
-/// Longest line.
+/// Most bytes that are kept of a line that has not ended yet.
 const LINE_BYTES: usize = 4096;
 
-/// The command.
+/// A step's command, running or terminated.
 #[derive(Debug)]
 pub(super) struct StepCommand {
-    /// `None` once it has terminated.
+    /// Pid of the command; `None` once it has terminated.
     pid: Option<u32>,
-    /// Its standard input and output; its output carries no messages.
+    /// The command's standard input and output. The output carries no messages and is discarded.
     connection: FrameConnection,
     is_output_open: bool,
     stderr_pipe: Option<OwnedFd>,
-    /// The unfinished line.
+    /// The unfinished line of its standard error.
     begun: Vec<u8>,
     kept: Vec<String>,
 }
 
 impl StepCommand {
-    /// Starts it with these bytes as its standard input.
+    /// Starts the command, with `input` as its standard input.
     pub(super) fn start(arguments: &[String], input: &[u8]) -> Result<Self, ShellExit> {
         let Spawned {
             pid,
@@ -48,19 +49,19 @@ impl StepCommand {
         })
     }
 
-    /// Its pid, unless it has terminated.
+    /// Pid of the command; `None` if it has terminated.
     pub(super) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Writes its standard input, and closes it after that.
+    /// Writes pending bytes to the command's standard input, and closes it once all are written.
     pub(super) fn flush(&mut self) {
         if !self.connection.is_flushed() && self.connection.flush() != Ok(false) {
             self.connection.stop_sending();
         }
     }
 
-    /// The connection to poll for room.
+    /// The connection to poll for room to write.
     pub(super) fn writing(&self) -> &FrameConnection {
         &self.connection
     }
@@ -75,7 +76,8 @@ impl StepCommand {
         output.into_iter().chain(stderr_pipe)
     }
 
-    /// Reads once; returns complete lines of its standard error.
+    /// Reads what the stream has; returns the complete lines if the stream is standard error, and nothing for standard
+    /// output.
     pub(super) fn read_lines(&mut self, stream: ShellStream, scratch: &mut [u8]) -> Vec<String> {
         match stream {
             ShellStream::Messages => {
@@ -114,17 +116,17 @@ impl StepCommand {
         self.kept.drain(..surplus);
     }
 
-    /// Drops the lines that were kept.
+    /// Discards the lines that were kept.
     pub(super) fn drop_lines(&mut self) {
         self.kept.clear();
     }
 
-    /// The last lines of its output.
+    /// The last lines of the command's output that were kept.
     pub(super) fn last_lines(&self) -> String {
         self.kept.join("\n")
     }
 
-    /// Records its termination.
+    /// Records that the command has terminated.
     pub(super) fn has_ended(&mut self, ending: ChildExit) {
         self.pid = None;
         if let ChildExit::Signal { number, .. } = ending {
@@ -132,7 +134,7 @@ impl StepCommand {
         }
     }
 
-    /// Sends SIGTERM, so that the batch system ends all tasks; it does not do that if the command is killed.
+    /// Sends SIGTERM to the command, after which the batch system ends all tasks. After SIGKILL it would not end them.
     pub(super) fn end(&self) {
         if let Some(pid) = self.pid {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! State machine of a shepherd. Sans-IO: received bytes come in, bytes to send wait in outboxes, time is an argument
-//! (since any origin, the same for all calls), and the caller polls for children to start or drop.
+//! State machine of a shepherd. It does no I/O: received bytes are passed in, and bytes to send are appended to
+//! outboxes. Time is an argument, measured from an arbitrary origin that is the same for all calls. The caller polls
+//! for children to start or to drop.
 //!
 //! # Rules
-//! - For every node of this shepherd and below it, the peer above receives at most one [`UpMessage::Here`], and then,
-//!   or without it, one [`UpMessage::Lost`] or [`UpMessage::Ended`]; nothing of the node after that.
-//! - Time without messages is counted only while this process runs: a shepherd that was stopped, or got no CPU, for
-//!   an hour drops no child for it.
+//! - For the node of this shepherd and for every node below, the peer above receives at most one [`UpMessage::Here`].
+//!   It then receives one [`UpMessage::Lost`] or [`UpMessage::Ended`], even if there was no [`UpMessage::Here`], and no
+//!   further message about the node.
+//! - Time without messages is counted only while this process runs: a shepherd that was stopped or got no CPU for an
+//!   hour does not drop a child because of that hour.
 //! - When the peer above is gone, everything below must end ([`ShepherdTree::is_orphan`]).
 
 use super::fan_out::{self, RemoteHost};
@@ -19,15 +21,15 @@ use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Retries of a shell that could not connect for a transient reason.
+/// Most attempts to start a child by the shell, when the shell cannot connect for a transient reason.
 const MOST_TRIES: u32 = 5;
 /// Delay of the first retry; doubled each time.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// Time for a shell to exit once all nodes below it have ended, before it is killed.
+/// Time within which a shell must exit once all its nodes have ended; then it is killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Time for further shepherds of a step to connect after the first one has; then they are started by the remote
-/// shell.
+/// Time within which the other shepherds of a step must connect after one of them has connected; then they are started
+/// by the remote shell.
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 
 /// State of a connection to another shepherd.
@@ -35,9 +37,9 @@ const COMES_WITHIN: Duration = Duration::from_secs(20);
 struct PeerLink {
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// Time since the last message was received.
+    /// Time since bytes were last received from the peer.
     silent: Duration,
-    /// Time since the last heartbeat was sent.
+    /// Time since the last heartbeat was sent, or in the link to the peer above the last message.
     send_idle: Duration,
 }
 
@@ -57,34 +59,34 @@ impl PeerLink {
 /// State of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChildState {
-    /// Expected to connect; otherwise to be started by the shell at this time.
+    /// The child is expected to connect. If it has not connected by this time, it is started by the shell.
     Expected(Duration),
-    /// To be started at this time.
+    /// The child is to be started by the shell at this time.
     Due(Duration),
-    /// The shell was started, or it has connected, and its greeting is pending.
+    /// The shell was started, or the child has connected; the child's greeting is pending.
     Starting,
-    /// Its shepherd is running.
+    /// The child's shepherd is running.
     Here,
-    /// All its nodes have ended; its shell must exit by this time.
+    /// All nodes of the child have ended; its shell must exit by this time.
     Ending(Duration),
-    /// Its shell has terminated or was dropped.
+    /// The child has terminated or was dropped.
     Gone,
 }
 
-/// A shepherd that is started from here.
+/// A shepherd that this one starts, or that connects to this one.
 #[derive(Debug)]
 struct Child {
     target: RemoteHost,
-    /// The hosts below it, until they were sent to it.
+    /// The hosts below the child; empty once they were sent to it.
     below: Vec<RemoteHost>,
-    /// The nodes of it and below it that have neither ended nor been lost, and whether each has reported
-    /// [`UpMessage::Here`].
+    /// The nodes of this child and below it that have neither ended nor been lost; the value is whether the node has
+    /// reported [`UpMessage::Here`].
     open: BTreeMap<u32, bool>,
     contact: PeerLink,
     /// Bytes received before its greeting.
     noise: Vec<u8>,
     state: ChildState,
-    /// It was started by the step and has connected.
+    /// Whether the child was started by the step and has connected.
     connected: bool,
     tries: u32,
 }
@@ -103,7 +105,7 @@ impl Child {
         }
     }
 
-    /// Its shell is started, or it has connected.
+    /// Begins an attempt: the shell is being started, or the child has connected (`connected`).
     fn restart(&mut self, connected: bool) {
         self.state = ChildState::Starting;
         self.connected = connected;
@@ -117,7 +119,7 @@ impl Child {
             own: Some(self.target.node),
             below: std::mem::take(&mut self.below),
             step: None,
-            // The step that started it has started those below it too.
+            // A step that has started the child has also started the shepherds below the child.
             in_step: self.connected,
             shell: RemoteShell {
                 from: self.target.name.clone(),
@@ -142,23 +144,23 @@ struct OwnNode {
 pub(crate) struct ShepherdTree {
     own: Option<OwnNode>,
     children: Vec<Child>,
-    /// By node: the child that leads to it.
+    /// By node: the child through which the node is reached.
     routes: BTreeMap<u32, usize>,
     above: PeerLink,
-    /// The peer above is gone.
+    /// Whether the peer above is gone.
     is_orphan: bool,
-    /// The peer above must send heartbeats, or counts as gone.
+    /// Whether the peer above must send heartbeats; without them it counts as gone.
     is_watched: bool,
     shell: RemoteShell,
     pace: HeartbeatTiming,
-    /// Children whose shells are to be killed.
+    /// Children that the caller must kill or disconnect.
     dropped: Vec<usize>,
     last: Duration,
 }
 
 impl ShepherdTree {
-    /// From the first message, and bytes received after it. `is_watched`: the peer above is another shepherd, which
-    /// sends heartbeats.
+    /// The state after the configuration was received; `inbox` has bytes received after it. `is_watched`: whether the
+    /// peer above is another shepherd, which sends heartbeats.
     pub(crate) fn new(
         begin: ShepherdConfig,
         inbox: Inbox,
@@ -208,7 +210,7 @@ impl ShepherdTree {
         &mut self.children[child].contact.outbox
     }
 
-    /// Bytes to send to the daemon.
+    /// Bytes to send to the daemon; `None` if this shepherd starts no daemon.
     pub(crate) fn orders(&mut self) -> Option<&mut Vec<u8>> {
         self.own.as_mut().map(|own| &mut own.orders)
     }
@@ -218,7 +220,7 @@ impl ShepherdTree {
         self.is_orphan
     }
 
-    /// Whether nothing that this shepherd has started is left.
+    /// Whether the daemon and all children have ended.
     pub(crate) fn is_over(&self) -> bool {
         let own = self.own.as_ref().is_none_or(|own| own.has_ended);
         own && self
@@ -271,7 +273,7 @@ impl ShepherdTree {
         }
     }
 
-    /// An order for all nodes is sent to each child once, however many nodes are behind it.
+    /// Forwards an order for all nodes: each child receives it once, even if many nodes are reached through the child.
     fn order_all(&mut self, bytes: &[u8]) {
         if let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) {
             own.orders.extend_from_slice(bytes);
@@ -302,7 +304,7 @@ impl ShepherdTree {
         }
     }
 
-    /// The daemon of this host has ended; with a reason, if that was not expected.
+    /// The daemon of this host has ended. `loss`: the reason, if the end was not expected.
     pub(crate) fn daemon_ended(&mut self, loss: Option<NodeLoss>) {
         let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) else {
             return;
@@ -316,7 +318,7 @@ impl ShepherdTree {
         });
     }
 
-    /// A child that is to be started now, and its host.
+    /// A child that is to be started by the shell now, and its host; `None` if there is none.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, RemoteHost)> {
         let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Expected(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
@@ -325,7 +327,7 @@ impl ShepherdTree {
         Some((number, child.target.clone()))
     }
 
-    /// The shepherd of a node has connected: returns the child. `None`: it is not expected.
+    /// The shepherd of a node has connected. Returns the child; `None` if this shepherd was not expected to connect.
     pub(crate) fn connect(&mut self, node: u32, now: Duration) -> Option<usize> {
         let is_it = |child: &Child| {
             child.target.node == node && matches!(child.state, ChildState::Expected(_))
@@ -346,7 +348,7 @@ impl ShepherdTree {
         all.any(|child| matches!(child.state, ChildState::Expected(_)))
     }
 
-    /// The shepherd of a node, a child or below one, will not connect.
+    /// The shepherd of a node will not connect; it is a child, or below a child.
     pub(crate) fn will_not_connect(&mut self, node: u32) {
         let Some(child) = self
             .routes
@@ -375,7 +377,7 @@ impl ShepherdTree {
         }
     }
 
-    /// A child whose shell is to be killed now.
+    /// Removes and returns a child that the caller must kill or disconnect; `None` if there is none.
     pub(crate) fn next_dropped(&mut self) -> Option<usize> {
         self.dropped.pop()
     }
@@ -466,11 +468,12 @@ impl ShepherdTree {
         }
     }
 
-    /// A child's shell has ended, or could not be started.
+    /// A child's shell has ended or could not be started, or the child's connection has closed.
     pub(crate) fn child_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
-            // The shell's error may have the reason.
+            // The connection closed before the greeting. The child is started by the shell, whose error may have the
+            // reason.
             ChildState::Starting if child.connected => child.state = ChildState::Due(now),
             ChildState::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
                 child.state = ChildState::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
@@ -514,7 +517,7 @@ impl ShepherdTree {
         }
     }
 
-    /// When [`on_time`](Self::on_time) must be called at the latest.
+    /// The latest time at which [`on_time`](Self::on_time) must be called.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
             ChildState::Expected(at) | ChildState::Due(at) | ChildState::Ending(at) => Some(at),
@@ -525,7 +528,7 @@ impl ShepherdTree {
         due.map_or(beat, |due| due.min(beat))
     }
 
-    /// Sends heartbeats that are due, and drops peers that have sent none.
+    /// Sends heartbeats that are due, and drops peers that have sent nothing for too long.
     pub(crate) fn on_time(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last).min(self.pace.every);
         self.last = now;

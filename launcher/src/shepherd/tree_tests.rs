@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A simulation of a thousand hosts: shepherds in simulated time, with streams that have latency, hosts that die,
-//! lose power or freeze. A failure reports its seed.
+//! Tests of the tree with a thousand simulated hosts: shepherds run in simulated time, streams have latency, and hosts
+//! crash, lose power or freeze. A failed test reports its seed.
 
 use super::*;
 use crate::hosts::HostMachine;
@@ -32,11 +32,11 @@ enum SimEvent {
     Fault(Fault),
 }
 
-/// Time, sequence number, host, and event.
+/// Time, sequence number, host, and event of a scheduled event.
 type ScheduledEvent = std::cmp::Reverse<(Duration, u64, usize, SimEvent)>;
 
 enum Life {
-    /// It has not received its first message.
+    /// The shepherd has not received its first message.
     Configuring(Inbox),
     Running(Box<ShepherdTree>),
     Over,
@@ -44,33 +44,33 @@ enum Life {
 
 struct Host {
     life: Life,
-    /// Its parent, and its number there.
+    /// Its parent, and its number among the parent's children.
     parent: Option<(usize, usize)>,
-    /// By child: its host.
+    /// By number of the child: the child's host.
     children: BTreeMap<usize, usize>,
-    /// It has lost power.
+    /// Whether the host has lost power.
     is_off: bool,
     frozen_until: Duration,
     ticks: bool,
 }
 
-/// Host 0 is that of the front, and `n + 1` that of node `n`.
+/// The simulated hosts. Host 0 is the front's, and host `n + 1` is that of node `n`.
 struct World {
     hosts: Vec<Host>,
     now: Duration,
     count: u64,
     queue: BinaryHeap<ScheduledEvent>,
     dice: Dice,
-    /// Earliest arrival of the next piece on each stream: streams keep their order.
+    /// By stream: earliest arrival of the next piece, since a stream keeps its order.
     arrivals: BTreeMap<(usize, usize), Duration>,
     unreachable: BTreeSet<usize>,
-    /// How many of a thousand pieces of a stream are corrupted.
+    /// Number of pieces of a stream in a thousand that are corrupted.
     altered: u64,
-    /// When daemons end.
+    /// Range of times at which daemons end.
     ends: std::ops::Range<Duration>,
-    /// By host: bytes that its shepherd has sent to others below it.
+    /// By host: bytes that its shepherd has sent to its children.
     sent: BTreeMap<usize, usize>,
-    /// Messages received by the front: by node, whether it was reached, and its end.
+    /// Messages received by the front, by node: whether the node was reached, and how it ended.
     received: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
     front: Inbox,
 }
@@ -129,7 +129,7 @@ impl World {
         self.at(0, Duration::ZERO, SimEvent::Tick);
     }
 
-    /// All shepherds are started by a step: most connect, some late or never.
+    /// All shepherds are started by a step: most connect in time, some connect late or never.
     fn with_step(nodes: u32, seed: u64) -> Self {
         let mut world = Self::new(nodes, seed);
         let step = JobStep {
@@ -170,7 +170,7 @@ impl World {
             .push(std::cmp::Reverse((time, self.count, host, event)));
     }
 
-    /// Sends in the order of the stream.
+    /// Schedules the arrival of an event at `to`; the events of a stream arrive in order.
     fn send(&mut self, from: usize, to: usize, event: SimEvent) {
         let after = millis(&mut self.dice, 30);
         let soonest = self.arrivals.entry((from, to)).or_default();
@@ -214,7 +214,7 @@ impl World {
             }
             let frozen = self.hosts[host].frozen_until;
             if frozen > time {
-                // Its kernel receives the data, and the process reads it later.
+                // A frozen process reads the data later; its kernel receives it.
                 self.queue
                     .push(std::cmp::Reverse((frozen, count, host, event)));
                 continue;
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// Carries out all requests of a host's shepherd.
+    /// Does what a host's shepherd has requested: starts children, and carries its bytes.
     fn carry_out_requests(&mut self, host: usize) {
         let now = self.now;
         while let Life::Running(tree) = &mut self.hosts[host].life {
@@ -417,7 +417,7 @@ impl World {
         received.1 = Some(how);
     }
 
-    /// The hosts between a node and the front, including its own.
+    /// The hosts between a node and the front, including the node's own host.
     fn path(&self, node: u32) -> Vec<usize> {
         let mut path = vec![node as usize + 1];
         while let Some((parent, _)) = self.hosts[path[path.len() - 1]].parent {
@@ -487,10 +487,10 @@ fn who_is_not_awaited_is_not_let_in() {
     let (number, target) = tree.next_start(soon).unwrap();
     assert_eq!((target.node, tree.connect(2, soon)), (2, None));
     assert!(number > 0 && tree.next_start(soon).is_none());
-    // One that closes before its greeting is started by the shell.
+    // A child that closes its connection before its greeting is started by the shell.
     tree.child_closed(0, &ShellExit::default(), soon);
     assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
-    // 20 seconds after the first one.
+    // Children are started by the shell 20 s after the first child has connected.
     assert!(tree.next_start(seconds(20)).is_none());
     assert!(tree.next_start(seconds(21)).is_some());
     tree.expect_no_more();
@@ -653,7 +653,7 @@ fn nonsense_from_below_loses_the_child_alone() {
     }
     tree.receive_from_child(0, &greeting());
     tree.receive_from_child(1, &greeting());
-    // It reports another child's node.
+    // Child 0 reports a node of another child.
     let mut word = Vec::new();
     UpMessage::Ended(1).put(&mut word);
     tree.receive_from_child(0, &word);
@@ -684,7 +684,7 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
     world.at(0, seconds(1), SimEvent::Above(word));
     world.run(seconds(50));
     let most = world.sent.values().max().copied();
-    // Plus frame headers and heartbeats.
+    // The margin is for frame headers and heartbeats.
     assert!(
         most.unwrap() < fan_out::FAN_OUT * (large.len() + 2000),
         "{most:?}"

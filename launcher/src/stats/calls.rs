@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time in MPI calls (`--stats-calls`): per rank, and over all ranks.
+//! Computes and formats the time in MPI calls (`--stats-calls`), per rank and over all ranks.
 
 use super::job::{Imbalance, JobStats, RankStats, percent};
 use super::record::Values;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Prefix of the variables in which the tool library records timed functions.
 const PREFIX: &str = "call ";
-/// Most functions in the text report, by time.
+/// Most functions in the text report; those with the most time are shown.
 pub(super) const MOST_CALLS: usize = 10;
 
 /// The calls of one function by one rank.
@@ -19,7 +19,7 @@ pub(super) struct CallTimes {
     pub(super) longest_s: f64,
 }
 
-/// Moves timed calls out of a rank's variables. `None`: calls were not timed.
+/// Moves timed calls out of a rank's variables. Returns `None` if calls were not timed.
 pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, CallTimes>> {
     let mut is_timed = false;
     let mut found = BTreeMap::new();
@@ -53,7 +53,7 @@ pub(super) struct CallSum {
     pub(super) seconds: f64,
     pub(super) longest_s: f64,
     pub(super) longest_on: u32,
-    /// Imbalance of the time between ranks.
+    /// Imbalance of the time in this function between ranks.
     pub(super) balance: Imbalance,
 }
 
@@ -92,18 +92,18 @@ pub(super) fn sums(job: &JobStats) -> Vec<CallSum> {
     sums
 }
 
-/// Time in which calls were timed, summed over all ranks.
+/// Time during which calls were timed, in seconds, summed over all ranks.
 pub(super) fn run_s(job: &JobStats) -> f64 {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     timed.map(|rank| rank.timed_s).sum()
 }
 
-/// A share between 0 and 1; `whole` may be 0.
+/// The share of `part` in `whole`, between 0 and 1; `whole` may be 0.
 pub(super) fn share(part: f64, whole: f64) -> f64 {
     (part / whole.max(1e-9)).clamp(0.0, 1.0)
 }
 
-/// Table of the functions with most time; empty if none was timed.
+/// Table of the functions with the most time; empty if no calls were timed.
 pub(super) fn table(job: &JobStats, most: usize) -> Vec<String> {
     let sums = sums(job);
     if sums.is_empty() {
@@ -155,7 +155,7 @@ pub(super) fn table(job: &JobStats, most: usize) -> Vec<String> {
     std::iter::once(title).chain(aligned(&rows)).collect()
 }
 
-/// States in which part of the time calls were timed, if not always.
+/// States during which part of the run calls were timed; empty if they were timed during the whole run.
 fn timed_share(job: &JobStats) -> String {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host of each rank, in a job over several hosts, and the traffic between hosts.
+//! Computes and formats the traffic between the hosts of a job, from the host of each rank.
 
 use super::job::{JobStats, Traffic, percent};
 use super::table::{aligned, traffic_bytes};
 use crate::topology::ranges;
 use std::collections::BTreeMap;
 
-/// The host of each rank; empty if all were on one host.
+/// The host of each rank; empty if all ranks were on one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RankHosts {
     /// The hosts in order, with their ranks.
@@ -18,7 +18,7 @@ pub(crate) struct RankHosts {
 type Sent = (Traffic, Traffic);
 
 impl RankHosts {
-    /// From nodes with their ranks. Several nodes may be on one host.
+    /// The hosts of nodes, given by host name, with the nodes' ranks. Several nodes may be on one host.
     pub(crate) fn of(nodes: impl Iterator<Item = (String, Vec<u32>)>) -> Self {
         let mut hosts = Self::default();
         for (name, ranks) in nodes.filter(|(_, ranks)| !ranks.is_empty()) {
@@ -41,13 +41,13 @@ impl RankHosts {
         !self.all.is_empty()
     }
 
-    /// The host of a rank.
+    /// The host of a rank; `None` if all ranks were on one host.
     pub(super) fn name(&self, rank: u32) -> Option<&str> {
         let at = self.of_rank.get(&rank)?;
         self.all.get(*at).map(|(name, _)| name.as_str())
     }
 
-    /// Traffic by host.
+    /// Traffic sent by the ranks of each host.
     fn sent(&self, job: &JobStats) -> Vec<Sent> {
         let mut sums = vec![Sent::default(); self.all.len()];
         for (from, to, sent) in job.pairs() {
@@ -70,7 +70,7 @@ pub(super) fn between(job: &JobStats) -> Traffic {
     away.fold(Traffic::default(), Traffic::and)
 }
 
-/// A line for each host, and one for the traffic between them.
+/// A table with a line for each host, and a line about the traffic between hosts; empty with a single host.
 pub(super) fn table(job: &JobStats) -> Vec<String> {
     let hosts = &job.hosts;
     if !hosts.are_several() {

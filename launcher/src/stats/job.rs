@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The statistics of a job: per rank, per pair of ranks, and what is remarkable.
+//! Computes the statistics of a job: per rank, per pair of ranks, and a remarkable finding.
 
 use super::calls::{self, CallTimes};
 use super::hosts::RankHosts;
@@ -7,7 +7,8 @@ use super::record::{RankOutcome, StatsRecord, Values};
 use crate::failure::counted;
 use std::collections::BTreeMap;
 
-/// Performance variables of the library that are summed in tables. Those that a library does not have are left out.
+/// Names of the performance variables from which the tables are computed. Variables that a library does not have are
+/// left out.
 mod names {
     pub(super) const BYTES_TO: &str = "sent_bytes_to";
     pub(super) const MESSAGES_TO: &str = "sent_messages_to";
@@ -51,27 +52,27 @@ pub(super) struct RankStats {
     pub(super) rank: u32,
     pub(super) ending: RankOutcome,
     pub(super) elapsed_s: f64,
-    /// Part of that in which its calls were timed.
+    /// Part of the elapsed time during which the rank's calls were timed, in seconds.
     pub(super) timed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
-    /// Time in MPI without progress.
+    /// Time in MPI without progress, in seconds; `None` if the library does not report it.
     pub(super) waiting_s: Option<f64>,
     pub(super) unexpected: u64,
-    /// Frames sent over a network.
+    /// Number of frames sent over a network.
     pub(super) network: u64,
-    /// `None` if the library does not count by destination.
+    /// Messages sent; `None` if the library does not count messages by destination.
     pub(super) sent: Option<Traffic>,
     pub(super) received: Option<Traffic>,
     pub(super) eager: Option<Traffic>,
     pub(super) early: Traffic,
     pub(super) gates: Traffic,
     pub(super) rendezvous: Traffic,
-    /// By destination rank.
+    /// Messages sent, by destination rank.
     pub(super) to: Vec<Traffic>,
-    /// By MPI function; `None` if calls were not timed.
+    /// Timed calls by MPI function; `None` if calls were not timed.
     pub(super) calls: Option<BTreeMap<String, CallTimes>>,
-    /// All other variables.
+    /// All variables of the record, except those of timed calls.
     pub(super) variables: Vec<(String, Values)>,
 }
 
@@ -129,19 +130,19 @@ impl RankStats {
         }
     }
 
-    /// Its time in MPI calls.
+    /// The rank's time in MPI calls, in seconds; `None` if calls were not timed.
     pub(super) fn calls_s(&self) -> Option<f64> {
         let calls = self.calls.as_ref()?;
         Some(calls.values().map(|it| it.seconds).sum())
     }
 
-    /// Share of its time in MPI calls.
+    /// Share of the rank's timed run that it spent in MPI calls; `None` if calls were not timed.
     pub(super) fn calls_share(&self) -> Option<f64> {
         self.calls_s()
             .map(|seconds| calls::share(seconds, self.timed_s))
     }
 
-    /// Share of its time in which it waited.
+    /// Share of the rank's elapsed time during which it waited; `None` if the library does not report it.
     pub(super) fn waiting_share(&self) -> Option<f64> {
         self.waiting_s
             .map(|waited| (waited / self.elapsed_s.max(1e-9)).clamp(0.0, 1.0))
@@ -159,7 +160,7 @@ pub(super) struct JobStats {
     pub(super) hosts: RankHosts,
 }
 
-/// The highest of some values, compared with their mean.
+/// The highest of some values, the rank that has it, and the mean of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Imbalance {
     pub(super) rank: u32,
@@ -168,7 +169,7 @@ pub(super) struct Imbalance {
 }
 
 impl Imbalance {
-    /// 1 if all values are equal.
+    /// The highest value divided by the mean; 1 if all values are equal.
     pub(super) fn ratio(self) -> f64 {
         if self.mean > 0.0 {
             self.highest / self.mean
@@ -179,7 +180,7 @@ impl Imbalance {
 }
 
 impl JobStats {
-    /// From all records. The last record of a rank counts, if it ran several MPI programs one after the other.
+    /// The statistics from all records. If a rank has left several records, the last one counts.
     pub(super) fn of(size: u32, records: Vec<StatsRecord>) -> Self {
         let mut known: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();
         for record in records {
@@ -203,7 +204,7 @@ impl JobStats {
         }
     }
 
-    /// Duration of the job: the longest time of any rank.
+    /// Duration of the job in seconds: the longest elapsed time of any rank.
     pub(super) fn elapsed_s(&self) -> f64 {
         self.ranks
             .iter()
@@ -242,7 +243,7 @@ impl JobStats {
             .fold(Traffic::default(), Traffic::and)
     }
 
-    /// Traffic by pair of ranks, by descending bytes, without pairs that have none.
+    /// Traffic by pair of ranks, in the order of descending bytes, without pairs that have no traffic.
     pub(super) fn pairs(&self) -> Vec<(u32, u32, Traffic)> {
         let of = |rank: &RankStats| {
             let from = rank.rank;
@@ -261,7 +262,8 @@ impl JobStats {
         pairs
     }
 
-    /// The most remarkable observation; `None` if there is none, or if the job ended early.
+    /// The most remarkable observation, as a sentence. `None` if there is none and some rank left no record or did not
+    /// reach `MPI_Finalize`.
     pub(super) fn finding(&self) -> Option<String> {
         if self.ranks.is_empty() {
             return Some(
@@ -288,9 +290,9 @@ impl JobStats {
         early.map(|rank| rank.rank).collect()
     }
 
-    /// Some ranks wait for others that rarely wait.
+    /// The finding that the ranks wait for a rank that rarely waits, or that all ranks wait most of the time.
     fn lateness(&self) -> Option<String> {
-        // Time in unfinished calls is not counted, so a rank that was ended in one would seem to be the late one.
+        // Time in unfinished calls is not counted, so a rank that was ended in a call would seem to wait least.
         if !self.early().is_empty() {
             return None;
         }
@@ -322,7 +324,7 @@ impl JobStats {
         ))
     }
 
-    /// One rank computes much more than the others, which sleep meanwhile.
+    /// The finding that one rank uses much more CPU time than the average rank.
     fn busyness(&self) -> Option<String> {
         let found = self.imbalance(|rank| Some(rank.cpu_s))?;
         let is_much = found.highest > 0.2 * self.elapsed_s() && found.highest > 0.05;
@@ -335,7 +337,7 @@ impl JobStats {
         })
     }
 
-    /// Messages arrive before their receives.
+    /// The finding that most messages arrive before their receives are posted.
     fn surprise(&self) -> Option<String> {
         let messages: u64 = self
             .ranks
@@ -351,7 +353,7 @@ impl JobStats {
         })
     }
 
-    /// One rank sends much more than others.
+    /// The finding that one rank sends much more than the average rank.
     fn lopsidedness(&self) -> Option<String> {
         #[allow(clippy::cast_precision_loss, reason = "a ratio")]
         let found = self.imbalance(|rank| Some(rank.sent?.bytes as f64))?;
@@ -364,7 +366,7 @@ impl JobStats {
         })
     }
 
-    /// Warnings about ranks that did not reach `MPI_Finalize`, and the effect on the numbers.
+    /// Warnings about ranks that left no record or did not reach `MPI_Finalize`, with the effect on the numbers.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let known = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
@@ -409,7 +411,7 @@ fn listed(ranks: impl Iterator<Item = u32>) -> String {
     all[..all.len().min(SHOWN)].join(", ") + more
 }
 
-/// A share as a percentage.
+/// Formats a share between 0 and 1 as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

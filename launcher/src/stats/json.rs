@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of `--stats=FILE.json`, for programs: all ranks, all variables that are not 0, the whole matrix.
+//! Writes the report of `--stats=FILE.json`, which is meant for programs: all ranks, all variables that are not 0, and
+//! the whole matrix.
 //!
-//! Numbers that are not finite and values that a rank did not report are `null`. Keys are never renamed or removed
-//! while `version` is 1; new ones may be added.
+//! Numbers that are not finite and values that a rank did not report are `null`. While `version` is 1, keys are never
+//! renamed or removed, but new keys may be added.
 
 use super::calls::{CallSum, CallTimes, sums};
 use super::hosts;
@@ -15,7 +16,8 @@ use serde_json::ser::Formatter;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The report as JSON text: an entry of the two outermost levels begins a line, deeper ones share it.
+/// The report as JSON text. Each entry of the two outermost levels begins a new line; deeper entries are on the line of
+/// their parent.
 pub(super) fn text(job: &JobStats) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
@@ -40,10 +42,10 @@ struct JobReport<'a> {
     sent_from_rank_to_rank: MatrixReport,
 }
 
-/// Present where the job had several hosts.
+/// Part of the report of a job over several hosts.
 #[derive(Serialize)]
 struct HostsReport<'a> {
-    /// By rank.
+    /// Host of each rank, by rank.
     hosts: Vec<Option<&'a str>>,
     sent_between_hosts: TrafficReport,
 }
@@ -54,7 +56,7 @@ struct TrafficReport {
     bytes: u64,
 }
 
-/// By sender, then by receiver; no row for a sender that reported nothing.
+/// Traffic by sender, then by receiver. The row of a sender that reported nothing is `null`.
 #[derive(Serialize)]
 struct MatrixReport {
     bytes: Vec<Option<Vec<u64>>>,
@@ -75,7 +77,7 @@ struct ImbalanceReport {
     cpu_seconds: Option<BalanceReport>,
 }
 
-/// Of a quantity that each rank has; `rank` has the most of it.
+/// Imbalance of a quantity between ranks; `rank` is the rank with the largest value.
 #[derive(Serialize)]
 struct BalanceReport {
     max: f64,
@@ -121,7 +123,7 @@ struct RankStatsReport<'a> {
     unexpected_messages: u64,
     mpi_seconds: Option<f64>,
     timed_seconds: Option<f64>,
-    /// By name of the function.
+    /// Timed calls by name of the MPI function.
     calls: BTreeMap<&'a str, TimedReport>,
     #[serde(serialize_with = "by_name")]
     variables: Vec<(&'a str, ValueReport<'a>)>,
@@ -274,7 +276,7 @@ impl<'a> From<&'a Values> for ValueReport<'a> {
     }
 }
 
-/// Writes pairs as an object whose keys stand in the order of the pairs.
+/// Writes pairs as an object, with the keys in the order of the pairs.
 fn by_name<S: Serializer>(
     pairs: &[(&str, ValueReport<'_>)],
     serializer: S,
@@ -286,7 +288,7 @@ fn by_name<S: Serializer>(
     map.end()
 }
 
-/// Breaks lines at the two outermost levels, so that a rank and a matrix are a line each.
+/// JSON formatter that breaks lines at the two outermost levels, so that each rank and each matrix is one line.
 #[derive(Default)]
 struct Lines {
     depth: usize,

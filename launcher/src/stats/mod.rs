@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--stats` and `--stats-plot`: statistics of the ranks, reported when the job is over.
 //!
-//! A tool library that is preloaded into the ranks reads the MPI_T performance variables and appends a record of them
-//! (`record`) to a memory file, which the ranks open below `/proc` of the front. It has no other name, and is freed
-//! with the front. With `--stats-calls` a second library times MPI calls (`calls`); the first one reads its results
-//! with the variables.
+//! A tool library is preloaded into the ranks. It reads the MPI_T performance variables, and appends a record of them
+//! (`record`) to a memory file. The ranks open the file as `/proc/PID/fd/N` of the front, or on other hosts of the
+//! daemon; the file has no other name, and is freed when that process ends. With `--stats-calls` a second library times
+//! MPI calls (`calls`); the tool library reads its results together with the variables.
 
 mod calls;
 mod hosts;
@@ -27,9 +27,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The tool library, below `lib`.
+/// Path of the tool library below `lib`.
 const TOOL: &str = "rmpi/librmpi_stats.so";
-/// The library that times calls.
+/// Path of the library that times calls, below `lib`.
 const TIMER: &str = "rmpi/librmpi_calls.so";
 /// Environment variable with the path of the file for records.
 pub(crate) const VARIABLE: &str = "RMPI_STATS";
@@ -43,7 +43,7 @@ const MOST_BYTES: u64 = 1 << 30;
 pub(crate) struct Stats {
     size: u32,
     hosts: RankHosts,
-    /// The file of the ranks' records.
+    /// The memory file with the ranks' records.
     left: File,
     /// Preloaded libraries, the outermost first.
     tools: Vec<PathBuf>,
@@ -61,7 +61,7 @@ struct StatsFile {
 }
 
 impl StatsFile {
-    /// Creates it before anything is started, so that an error is reported early.
+    /// Creates the file. Called before any process is started, so that an error is reported early.
     fn create(option: &'static str, path: &Path) -> Result<Self, String> {
         let failed = |error: &std::io::Error| {
             format!(
@@ -70,7 +70,7 @@ impl StatsFile {
                 cause(error)
             )
         };
-        // Truncated only when there is output to write.
+        // The file is truncated only when there is output to write.
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| failed(&error))?;
@@ -82,7 +82,7 @@ impl StatsFile {
     }
 
     fn write(&mut self, text: &str) -> Result<(), String> {
-        // Fails for a pipe or a device, which has no length.
+        // This fails for a pipe or a device, which has no length.
         let _ = self.file.set_len(0);
         let written = self.file.write_all(text.as_bytes());
         written.map_err(|error| {
@@ -97,7 +97,7 @@ impl StatsFile {
 }
 
 impl Stats {
-    /// The requested statistics of this job, if any; creates the output files.
+    /// The statistics that the user requested for this job; `None` if there are none. Creates the output files.
     ///
     /// # Errors
     /// A message for the user.
@@ -137,11 +137,12 @@ impl Stats {
         self.preload(environment);
     }
 
-    /// Adds the preloaded libraries to a rank's environment. On another host, the daemon adds the file for the
-    /// records.
+    /// Adds the preloaded libraries to a rank's environment. In a job over hosts, each daemon adds the variable with
+    /// its own file for records.
     pub(crate) fn preload(&self, environment: &mut Vec<CString>) {
         const PRELOAD: &[u8] = b"LD_PRELOAD=";
-        // First, so that no other tool hides calls from them; they hide none.
+        // These libraries come first in the list, so that no other tool hides calls from them; they do not hide calls
+        // from other tools.
         let paths: Vec<&[u8]> = self
             .tools
             .iter()
@@ -155,7 +156,7 @@ impl Stats {
             list.push(b':');
             list.extend_from_slice(&others.to_bytes()[PRELOAD.len()..]);
         }
-        // Cannot fail: a path has no zero byte.
+        // This cannot fail, since a path has no zero byte.
         environment.extend(CString::new(list));
     }
 
@@ -164,7 +165,7 @@ impl Stats {
         self.hosts = hosts;
     }
 
-    /// Appends records of ranks of another host.
+    /// Appends records of the ranks of another host.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         let written = self.left.write_all(bytes);
         written.map_err(|error| {
@@ -175,7 +176,8 @@ impl Stats {
         })
     }
 
-    /// Writes the output files once all ranks are gone. Returns the report for standard error, and errors.
+    /// Writes the output files; called once all ranks have ended. Returns the report for standard error, if it was
+    /// requested, and errors.
     pub(crate) fn finish(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
         let job = match left_in(&self.left) {
@@ -221,15 +223,15 @@ pub(crate) fn file() -> Result<File, String> {
     })
 }
 
-/// The variable that names such a file of this process.
+/// The environment variable that names the memory file `left` of this process.
 pub(crate) fn place(left: &File) -> Option<CString> {
     let (process, number) = (std::process::id(), left.as_raw_fd());
     CString::new(format!("{VARIABLE}=/proc/{process}/fd/{number}")).ok()
 }
 
-/// The records in it.
+/// The records in the memory file `left`.
 pub(crate) fn left_in(left: &File) -> std::io::Result<Vec<u8>> {
-    // Opened again to read from the start: the ranks have appended through their own descriptors.
+    // The file is opened again, so that it is read from the start.
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/self/fd/{}", left.as_raw_fd()))?;
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The statistics of a job as a picture (SVG): a matrix of the traffic with a row per sender, and beside it the
-//! waiting time of that rank. Lines separate the ranks of different hosts. Below, if calls were timed, the functions'
-//! share of the ranks' time.
+//! Draws the statistics of a job as a picture (SVG): a matrix of the traffic with a row per sender, and beside each row
+//! the waiting time of the row's ranks. Lines separate the ranks of different hosts. If calls were timed, the
+//! functions' shares of the ranks' time are drawn below.
 
 use super::calls::{self, MOST_CALLS, share};
 use super::hosts;
@@ -10,28 +10,29 @@ use super::table::{bytes, seconds, traffic_bytes};
 use plot::{Canvas, Colour, GRID, INK, Rule, SERIES, SvgElement, TextAnchor};
 use std::ops::Range;
 
-/// Most rows: with more ranks, several share one.
+/// Most rows of the matrix; with more ranks, each row stands for several ranks.
 const MOST_LINES: usize = 64;
 const FIELD: f64 = 480.0;
 const BAR: f64 = 200.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 110.0;
-/// Where the bars of waiting begin.
+/// Left end of the bars of waiting time.
 const BARS: f64 = LEFT + FIELD + 30.0;
-/// From one function to the next.
+/// Vertical distance between the bars of two functions.
 const CALL: f64 = 20.0;
 
-/// What is drawn: some ranks to a line.
+/// The contents of the picture; each line (row or column) stands for `step` ranks.
 struct TrafficMatrix {
-    /// Ranks of a line.
+    /// Number of ranks of a line.
     step: usize,
     lines: usize,
     cells: Vec<Traffic>,
-    /// The host of each row's ranks; `None` if there is only one, or they are on several.
+    /// The host of each line's ranks; `None` if the job has only one host, or if the line's ranks are on several hosts.
     hosts: Vec<Option<String>>,
-    /// Seconds of waiting and of all, of each line; `None` if no rank of the line has reported them.
+    /// By line: seconds of waiting and seconds in total, summed over the line's ranks; `None` if no rank of the line
+    /// has reported them.
     times: Vec<Option<(f64, f64)>>,
-    /// The fewest and the most bytes of a cell with messages.
+    /// The fewest (`least`) and the most bytes (`most`) of a cell with messages.
     least: f64,
     most: f64,
 }
@@ -76,7 +77,7 @@ impl TrafficMatrix {
         }
     }
 
-    /// Darkness of a cell: logarithmic, so that small traffic is visible beside large.
+    /// Opacity of a cell, from 0 to 1. It is logarithmic, so that small traffic is visible beside large traffic.
     fn shade(&self, cell: Traffic) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a shade of a colour")]
         let (size, least) = (cell.bytes.max(1) as f64, self.least.max(1.0));
@@ -101,7 +102,7 @@ impl TrafficMatrix {
     }
 }
 
-/// The host of all of these ranks, in a job over several hosts.
+/// The common host of these ranks; `None` if they are on several hosts or if the job has only one host.
 fn host_of(job: &JobStats, ranks: Range<usize>) -> Option<String> {
     let mut hosts = ranks.filter_map(|rank| job.hosts.name(u32::try_from(rank).ok()?));
     let first = hosts.next()?;
@@ -187,12 +188,12 @@ fn cells(canvas: &mut Canvas, field: &TrafficMatrix, size: u32) {
     }
 }
 
-/// A part of the matrix or of its legend.
+/// A rectangle of the matrix or of its legend.
 fn shaded(shade: f64, corner: (f64, f64), size: (f64, f64)) -> SvgElement {
     SvgElement::rect("some", corner, size).set("fill-opacity", format!("{shade:.2}"))
 }
 
-/// Lines between the ranks of different hosts.
+/// Draws lines between the ranks of different hosts.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
 fn borders(canvas: &mut Canvas, field: &TrafficMatrix) {
     let side = FIELD / field.lines as f64;
@@ -204,7 +205,7 @@ fn borders(canvas: &mut Canvas, field: &TrafficMatrix) {
     }
 }
 
-/// The waiting time of each row's ranks.
+/// Draws the waiting time of each row's ranks as a bar.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
 fn bars(canvas: &mut Canvas, field: &TrafficMatrix, size: u32) {
     if field.times.iter().all(Option::is_none) {
@@ -227,7 +228,7 @@ fn bars(canvas: &mut Canvas, field: &TrafficMatrix, size: u32) {
     }
 }
 
-/// A part of the ranks' time in colour, and in figures beside it where the bar is high enough.
+/// Draws a share of the ranks' time as a bar, with the percentage beside the bar if the bar is high enough.
 fn bar(
     canvas: &mut Canvas,
     class: &str,
@@ -244,7 +245,7 @@ fn bar(
     }
 }
 
-/// The functions with most time, as shares of the time of all ranks.
+/// Draws the functions with the most time, as shares of the time of all ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
 fn functions(canvas: &mut Canvas, job: &JobStats, top: f64) {
     let (sums, run_s) = (calls::sums(job), calls::run_s(job));
@@ -274,7 +275,7 @@ fn legend(canvas: &mut Canvas, field: &TrafficMatrix) {
         return;
     }
     let y = TOP + FIELD + 22.0;
-    // A single shade if all cells are equal.
+    // If all cells are equal, the legend has a single shade.
     let steps: &[u8] = if field.least < field.most {
         &[0, 1, 2, 3, 4]
     } else {
@@ -303,7 +304,7 @@ mod tests {
     use super::super::record::{Values, tests::record};
     use super::*;
 
-    /// Each rank sends to the next, rank 0 most.
+    /// A job in which each rank sends to the next rank; rank 0 sends most.
     fn ring(size: u32) -> JobStats {
         let mut records = Vec::new();
         for rank in 0..size {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Format of the records that the tool library in a rank (`launcher/stats/rmpi_stats.c`) appends, in native byte
-//! order:
+//! Parses the records that the tool library in a rank (`launcher/stats/rmpi_stats.c`) appends. Their format, in native
+//! byte order:
 //!
 //! | words of 8 bytes | |
 //! |---|---|
@@ -17,11 +17,11 @@ const NAME_BYTES: usize = 56;
 pub(super) enum RankOutcome {
     /// By `MPI_Finalize`.
     Finalized,
-    /// The process exited without it.
+    /// The process exited without `MPI_Finalize`.
     Left,
-    /// By this signal.
+    /// The process was killed by this signal.
     Killed(u32),
-    /// Unknown: the record was written by `MPI_Pcontrol(2)`, and none followed.
+    /// Unknown: the record was written by `MPI_Pcontrol(2)`, and no later record was written.
     SoFar,
 }
 
@@ -57,12 +57,12 @@ pub(super) struct StatsRecord {
     pub(super) elapsed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
-    /// Part of the elapsed time in which calls were not timed.
+    /// Part of the elapsed time during which calls were not timed, in seconds.
     pub(super) off_s: f64,
     pub(super) variables: Vec<(String, Values)>,
 }
 
-/// Parses all records of a file. An invalid one ends the list, since its length is unknown.
+/// Parses all records of a file. An invalid record ends the list, since its length is unknown.
 pub(super) fn read(mut bytes: &[u8]) -> Vec<StatsRecord> {
     let mut records = Vec::new();
     while let Some((record, rest)) = next(bytes) {
@@ -231,7 +231,7 @@ pub(super) mod tests {
         let mut wrong = bytes_of(&record(3));
         wrong[24] = 9;
         assert_eq!(read(&wrong), []);
-        // More values than the record has bytes.
+        // The record claims more values than it has bytes.
         let mut long = bytes_of(&record(3));
         let at = long.len() - 12;
         long[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());

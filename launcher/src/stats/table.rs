@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The statistics of a job as text: one sentence, a line for each rank, and the traffic.
+//! Formats the statistics of a job as text: one sentence, a line for each rank, and the traffic.
 
 use super::job::{JobStats, RankStats, Traffic, percent};
 use super::record::Values;
@@ -8,9 +8,9 @@ use crate::failure::counted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Most ranks for which the whole matrix is shown.
+/// Most ranks of a job for which the whole matrix is shown.
 const WHOLE_MATRIX: u32 = 10;
-/// Most pairs that are shown otherwise.
+/// Most pairs of ranks that are shown in a job with more ranks.
 const MOST_PAIRS: usize = 10;
 
 /// A column of the table of ranks.
@@ -98,7 +98,7 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
-/// Columns with a meaningful mean, which are shown even if all values are 0.
+/// Columns that are shown even if all their values are 0.
 const KEPT: [&str; 3] = ["sent", "messages", "CPU"];
 
 #[allow(
@@ -110,14 +110,14 @@ fn whole(number: u64) -> Option<f64> {
     Some(number as f64)
 }
 
-/// The whole report, with at most `most_ranks` ranks.
+/// The report, with at most `most_ranks` ranks.
 pub(super) fn text(job: &JobStats, most_ranks: usize) -> String {
     let of = counted(job.size, "rank", "ranks");
     if job.ranks.is_empty() {
         let why = job.finding().unwrap_or_default();
         return format!("statistics of {of}: {why}");
     }
-    // A file lists all functions, as it lists all ranks.
+    // A report that lists all ranks, for a file, also lists all functions.
     let most_calls = match most_ranks {
         usize::MAX => usize::MAX,
         _ => calls::MOST_CALLS,
@@ -146,7 +146,7 @@ pub(super) fn text(job: &JobStats, most_ranks: usize) -> String {
     lines.join("\n")
 }
 
-/// The ranks, by descending traffic.
+/// Table of the ranks, in the order of descending traffic.
 fn ranks(job: &JobStats, most: usize) -> Vec<String> {
     let mut order: Vec<&RankStats> = job.ranks.iter().collect();
     order.sort_by_key(|rank| {
@@ -202,14 +202,14 @@ fn ranks(job: &JobStats, most: usize) -> Vec<String> {
     lines
 }
 
-/// The first cells of a row, with the host if there are several.
+/// The first cells of a row: the rank, and the host if the job has several hosts.
 fn beginning(job: &JobStats, rank: &str, host: &str) -> Vec<String> {
     let host = job.hosts.are_several().then_some(host);
     let cells = std::iter::once(rank).chain(host);
     cells.map(str::to_owned).collect()
 }
 
-/// Calls of each collective on `MPI_COMM_WORLD`.
+/// The number of calls of each collective on `MPI_COMM_WORLD`: the largest number of any rank.
 fn collectives(job: &JobStats) -> Option<String> {
     let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
@@ -239,7 +239,7 @@ fn collectives(job: &JobStats) -> Option<String> {
     })
 }
 
-/// The traffic: the matrix, or the largest pairs.
+/// The traffic: the whole matrix, or the pairs of ranks with the most traffic.
 fn traffic(job: &JobStats) -> Vec<String> {
     let pairs = job.pairs();
     if pairs.is_empty() {
@@ -271,7 +271,7 @@ fn traffic(job: &JobStats) -> Vec<String> {
 
 fn matrix(job: &JobStats) -> Vec<String> {
     let most = job.pairs().first().map_or(0, |(_, _, sent)| sent.bytes);
-    // A unit in which large values have several digits, so that small ones are visible.
+    // The unit is chosen so that large values have several digits and small values are still visible.
     let (unit, name) = unit_of(most / 10);
     let heads = (0..job.size).map(|rank| rank.to_string());
     let mut rows: Vec<Vec<String>> = vec![
@@ -326,7 +326,7 @@ fn unit_of(bytes: u64) -> (f64, &'static str) {
     }
 }
 
-/// Three digits, or all digits of an integer.
+/// Formats a number with three digits, or with all digits if it is an integer (`is_whole`).
 fn three(number: f64, is_whole: bool) -> String {
     match number {
         0.0 => "0".to_owned(),
@@ -374,7 +374,7 @@ mod tests {
     use super::super::record::{RankOutcome, tests::record};
     use super::*;
 
-    /// Rank 0 sends to all others, rank 1 is late.
+    /// A job in which rank 0 sends to all other ranks, and rank 1 is late.
     fn job(size: u32) -> JobStats {
         let mut records = Vec::new();
         for rank in 0..size {

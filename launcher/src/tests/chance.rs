@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random choices for simulated hosts, from a seed.
+//! Random choices for simulated hosts, determined by a seed.
 
-/// Random numbers from a seed.
+/// A pseudo-random number generator.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -22,7 +22,7 @@ impl Dice {
 pub(crate) enum Fault {
     /// Its shepherd is killed; all peers notice.
     Killed,
-    /// It is silent from now on.
+    /// It sends nothing from now on, and its connections do not close.
     PowerOff,
     /// It does nothing for this many seconds.
     Frozen(u64),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Heap accounting: the allocator of this test program counts allocated bytes per thread.
 //!
-//! A block counts with glibc's overhead: eight bytes more, in steps of 16 bytes, at least 32.
+//! A block is counted with the overhead of glibc: its size plus 8 bytes, rounded up to a multiple of 16, at least 32.
 #![allow(unsafe_code, reason = "nothing but an allocator is told of each block")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,9 +10,10 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Negative if this thread has freed blocks that other threads allocated.
+    /// Bytes that this thread has allocated, minus bytes that it has freed. Negative if it has freed more, in blocks
+    /// that other threads allocated.
     static HELD: Cell<isize> = const { Cell::new(0) };
-    /// Maximum since it was last reset.
+    /// Maximum of `HELD` since the maximum was last reset.
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -29,7 +30,7 @@ fn shrink(bytes: usize) {
     HELD.set(HELD.get() - block(bytes));
 }
 
-// SAFETY: forwards to the system's allocator.
+// SAFETY: each method forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
@@ -44,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Both blocks exist while one is copied to the other.
+        // While the contents are copied, the old block and the new block exist.
         grow(bytes);
         shrink(layout.size());
         // SAFETY: the caller's contract is passed on.
@@ -55,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Heap bytes held by a component that runs on this thread and passes no block to others that is freed elsewhere.
+/// Heap bytes held by a component. The component runs on this thread and frees its own blocks.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     now: isize,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts in simulated time: a shepherd each, and a daemon whose ranks run a short program. Streams have latency and
-//! limited bandwidth; hosts die, lose power, freeze, or are slow. A seed decides.
+//! Simulates hosts in simulated time. Each host has a shepherd, and a daemon whose ranks run a short program. Streams
+//! have latency and a limited number of bytes in flight. Hosts crash, lose power, freeze or are slow, as a seed
+//! determines.
 
 use super::chance::{Dice, Fault};
 use super::heap::Holding;
@@ -19,12 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wireup::Record;
 
-/// Bytes of a stream that may be in flight: a pipe holds no more.
+/// Most bytes of a stream that may be in flight: the capacity of a pipe.
 const WINDOW_BYTES: usize = 64 << 10;
-/// Size of a rank's record, about that with two networks.
+/// Size of a rank's record in bytes, about that of a real record with two networks.
 const RECORD_BYTES: usize = 120;
-/// Each such host has a daemon that does everything that a real one does with records. The others, which would
-/// dominate the test's time, leave out reports of failures and ranks without requests.
+/// The daemon of one host in this many does everything that a real daemon does with records. The daemons of the other
+/// hosts leave out reports of failures, and ranks that request no records; otherwise they would dominate the test's
+/// time.
 const WHOLE_EVERY: usize = 997;
 
 /// Next step of a daemon.
@@ -45,19 +47,19 @@ enum SimEvent {
     Fault(Fault),
 }
 
-/// One direction of a connection: bytes that wait for room, and bytes in flight.
+/// One direction of a connection: bytes that wait for room, and the number of bytes in flight.
 #[derive(Default)]
 struct OutputStream {
     waiting: SendBuffer,
     under_way: usize,
-    /// Arrival of the last piece: streams keep their order.
+    /// Arrival of the last piece; no later piece arrives earlier, since a stream keeps its order.
     last: u64,
 }
 
 enum Life {
-    /// Not started.
+    /// The shepherd was not started yet.
     Not,
-    /// It has not received its first message.
+    /// The shepherd has not received its first message.
     Configuring(Inbox),
     Running(Box<ShepherdTree>),
     Over,
@@ -65,23 +67,23 @@ enum Life {
 
 pub(super) struct JobHost {
     life: Life,
-    /// Its parent, and its number there.
+    /// Its parent, and its number among the parent's children.
     parent: Option<(usize, usize)>,
     children: Vec<usize>,
     up: OutputStream,
     down: Vec<OutputStream>,
     pub(super) daemon: Daemon,
-    /// Bytes on the heap of its shepherd: its state, and data that waits for room.
+    /// Heap bytes of its shepherd: its state, and data that waits for room.
     pub(super) holding: Holding,
-    /// Depth in the tree.
+    /// Depth of the host in the tree.
     pub(super) level: u32,
     /// Most connections to other processes.
     pub(super) connections: usize,
-    /// Bytes sent.
+    /// Bytes that its shepherd has sent.
     pub(super) sent: usize,
     is_off: bool,
     frozen_until: u64,
-    /// Factor on all its delays.
+    /// Factor by which all its delays are multiplied.
     slowness: u64,
     next_tick: u64,
 }
@@ -92,22 +94,22 @@ pub(super) struct Daemon {
     inbox: Inbox,
     records: Option<Records>,
     ranks: Vec<u32>,
-    /// Ranks for which its first rank has got a record, or the reply that there is none.
+    /// Ranks for which the daemon's first rank has received a record, or the reply that there is none.
     pub(super) answers: BTreeSet<u32>,
     pub(super) holding: Holding,
     has_ended: bool,
 }
 
-/// Host 0 is that of the front, and `n + 1` that of node `n`.
+/// The simulated hosts. Host 0 is the front's, and host `n + 1` is that of node `n`.
 pub(super) struct World {
     pub(super) hosts: Vec<JobHost>,
-    /// Milliseconds.
+    /// Current time in milliseconds.
     pub(super) now: u64,
     queue: BTreeMap<u64, Vec<(usize, SimEvent)>>,
     pub(super) dice: Dice,
     /// The shepherd's end of the connection to the front.
     pub(super) front: FrameConnection,
-    /// When programs end.
+    /// Range of times at which programs end, in milliseconds.
     pub(super) ends: std::ops::Range<u64>,
     /// Number of other nodes that a node's first rank communicates with.
     pub(super) peers: u32,
@@ -138,7 +140,8 @@ fn time(millis: u64) -> Duration {
 }
 
 impl World {
-    /// One host has its configuration; `nodes` others are started from there.
+    /// A world in which the shepherd of host 0 waits for its configuration, and the hosts of `nodes` nodes are not
+    /// started yet.
     pub(super) fn new(nodes: usize, peers: u32, front: FrameConnection, seed: u64) -> Self {
         let mut world = Self {
             hosts: (0..=nodes).map(|_| host()).collect(),
@@ -162,7 +165,7 @@ impl World {
         self.hosts[node + 1].slowness = slowness;
     }
 
-    /// The nodes that a node communicates with, at distances that double.
+    /// The nodes with which a node communicates: those at distances 1, 2, 4, 8 and so on.
     pub(super) fn peers(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
         let nodes = self.hosts.len() - 1;
         let peers = (0..self.peers).map(move |power| (node + (1 << power)) % nodes);
@@ -173,14 +176,14 @@ impl World {
         &self.hosts[node + 1].daemon
     }
 
-    /// The nodes over whose shepherds this one is reached, including itself.
+    /// The nodes through whose shepherds this node is reached, including this node.
     pub(super) fn path(&self, node: usize) -> Vec<usize> {
         let parent = |host: &usize| self.hosts[*host].parent.map(|(parent, _)| parent);
         let hosts = std::iter::successors(Some(node + 1), parent);
         hosts.filter_map(|host| host.checked_sub(1)).collect()
     }
 
-    /// Hosts with a running shepherd.
+    /// Number of hosts with a running shepherd.
     pub(super) fn living(&self) -> usize {
         let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::Configuring(_));
         let all = self.hosts.iter().filter(runs);
@@ -223,7 +226,7 @@ impl World {
             return;
         }
         if host.frozen_until > self.now {
-            // Its kernel receives the data, and the process reads it later.
+            // A frozen process reads the data later; its kernel receives it.
             let after = host.frozen_until - self.now;
             return self.at(at, after, event);
         }
@@ -249,7 +252,7 @@ impl World {
         match &event {
             SimEvent::Fault(fault) => return self.fault(at, *fault),
             SimEvent::Daemon(step) => return self.step(at, *step),
-            // There is room again at the other end.
+            // The bytes were read, so the sender has room again.
             SimEvent::Above(bytes) => self.arrived_from_above(at, bytes.len()),
             SimEvent::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
@@ -304,7 +307,7 @@ impl World {
             let inbox = std::mem::take(inbox);
             let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
             tree.daemon_started(facts(at));
-            // Messages may have arrived together with the first one.
+            // Further messages may have arrived together with the configuration.
             tree.receive_from_above(&[]);
             Some(tree)
         });
@@ -351,7 +354,7 @@ impl World {
         self.at(below, after, SimEvent::AboveClosed);
     }
 
-    /// Carries out all requests of a host's shepherd.
+    /// Does what a host's shepherd has requested: starts children, and sends its bytes.
     fn settle(&mut self, at: usize) {
         let now = time(self.now);
         self.start_children(at);
@@ -437,7 +440,7 @@ impl World {
         *last - self.now
     }
 
-    /// The bytes that a stream accepts of those that wait.
+    /// Removes and returns the waiting bytes that the stream accepts now.
     fn send(&mut self, from: usize, child: Option<usize>) -> Vec<u8> {
         let host = &mut self.hosts[from];
         let stream = host.stream(child);
@@ -470,7 +473,7 @@ impl World {
         }
     }
 
-    /// Exchanges messages between the front and its shepherd.
+    /// Passes bytes between the front and its shepherd.
     fn hear_front(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
@@ -548,7 +551,7 @@ impl World {
         match step {
             Step::IsReady => self.send_events(at, &[NodeEvent::Ready]),
             Step::HasStarted => self.start_ranks(at, &ranks),
-            // Traffic is in flight as long as any request is pending.
+            // While a request is pending, the node has traffic in flight and is not quiet.
             Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
             Step::AllAreQuiet => self.with_records(at, |records| {
                 (0..own).for_each(|local| drop(records.quiet(local)));
@@ -597,7 +600,7 @@ impl World {
             });
         });
         for peer in self.peers(at - 1) {
-            // Ranks are placed in blocks, or round-robin over the nodes.
+            // The first rank of the peer, if ranks are placed in blocks, or round-robin over the nodes.
             let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
             let rank = u32::try_from(peer).expect("few nodes") * first;
             self.with_records(at, |records| _ = records.request(0, rank));
@@ -646,7 +649,7 @@ impl World {
 }
 
 impl JobHost {
-    /// Number of others that it has started.
+    /// Number of shepherds that this one has started.
     pub(super) fn children(&self) -> usize {
         self.children.len()
     }
@@ -667,7 +670,7 @@ impl JobHost {
     }
 }
 
-/// Interval between two checks for shepherds with pending work, in milliseconds.
+/// Interval between two checks for shepherds whose timers are due, in milliseconds.
 const TICK: u64 = 50;
 
 fn reached(phase: NodePhase) -> NodeEvent {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ten thousand simulated hosts: a job of 640,000 ranks from its command line to its end, with the real code of the
-//! front and of every shepherd.
+//! Tests with ten thousand simulated hosts: a job of 640,000 ranks runs from its command line to its end, with the real
+//! code of the front and of every shepherd.
 //!
-//! Real: the front's handling of its command line, its messages to and from the nodes, its process table for
+//! Real code: the front's handling of its command line, its messages to and from the nodes, its process table for
 //! debuggers, every shepherd's decisions ([`ShepherdTree`](crate::shepherd::tree::ShepherdTree)), send buffers, all
-//! messages and their encoding, and the daemons' records. Simulated: processes, remote shells, clocks, and ranks, for
-//! which a few lines of `hosts` stand.
+//! messages and their encoding, and the daemons' records. Simulated: processes, remote shells, clocks and ranks; module
+//! `hosts` has the simulation.
 
 pub(crate) mod chance;
 mod heap;

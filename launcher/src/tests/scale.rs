@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cost of such a job: depth of the tree, connections, bytes on the heap and in messages.
+//! Measures the cost of a job over ten thousand simulated hosts: depth of the tree, connections, bytes on the heap and
+//! in messages.
 
 use super::chance::Fault;
 use super::heap::Holding;
@@ -17,16 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::time::Duration;
 
-/// Most heap bytes of the front.
+/// Most heap bytes of the front, apart from the process table.
 const MOST_OF_FRONT: usize = 16 << 20;
-/// A row of the process table: two addresses and a number, as in the interface.
+/// Bytes of a row of the process table: two addresses and a number, as in the MPIR interface.
 const ROW_BYTES: usize = 24;
-/// Most heap bytes of any other process of the launcher, plus those for each child.
+/// Most heap bytes of any other process of the launcher, in addition to [`MOST_FOR_EACH_BELOW`] per child.
 const MOST_OF_OTHERS: usize = 1 << 20;
 const MOST_FOR_EACH_BELOW: usize = 64 << 10;
-/// Interval between two turns of the front, in milliseconds; it reads once in each.
+/// Interval between two turns of the front, in milliseconds; the front reads once per turn.
 const TURN: u64 = 1;
-/// The same while it waits for all hosts, and checks all of them in each turn.
+/// Interval between two turns while the front waits for all hosts, in milliseconds. It is longer because the front then
+/// checks all hosts in each turn.
 const LONG_TURN: u64 = 5;
 
 /// Result of a node, as reported to the front.
@@ -36,7 +38,7 @@ enum End {
     Lost,
 }
 
-/// A job over hosts, and the faults of these.
+/// A job over simulated hosts, and the number of faults of these hosts.
 struct Job {
     hosts: usize,
     mapping: &'static str,
@@ -56,19 +58,19 @@ struct Done {
     struck: BTreeSet<usize>,
 }
 
-/// When programs end, in milliseconds after the order to start.
+/// Range of times at which programs end, in milliseconds after the order to start.
 const ENDS: std::ops::Range<u64> = 1000..6000;
-/// When hosts fail.
+/// Range of times at which hosts fail, in milliseconds after the order to start.
 const FAULTS: std::ops::Range<u64> = 100..5000;
-/// Shorter than the default, so that losses are detected sooner.
+/// Heartbeat timing, shorter than the default, so that losses are detected sooner.
 const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(2),
     dead_after: Duration::from_secs(12),
     first_message_timeout: Duration::from_secs(60),
 };
-/// A pause that a host's shepherd does not notice.
+/// A pause that is too short to count as the loss of a host.
 const SHORT_STOP: Fault = Fault::Frozen(5);
-/// No process of a job is left after this time.
+/// Time in milliseconds after which no process of a job is left.
 const LATEST: u64 = 120_000;
 
 impl Job {
@@ -101,7 +103,7 @@ impl Job {
         }
     }
 
-    /// Some hosts fail once ranks are started; returns those whose ranks are lost.
+    /// Schedules faults of some hosts after the start of the ranks; returns the nodes whose ranks may be lost.
     fn strike(&self, world: &mut World) -> BTreeSet<usize> {
         let mut struck = BTreeSet::new();
         for _ in 0..self.faults {
@@ -151,7 +153,7 @@ impl Job {
         }
     }
 
-    /// As in `over_hosts`: from the command line to the order by which all ranks start.
+    /// Starts the job as `over_hosts` does, from the command line to the order by which all ranks start.
     fn start(
         &self,
         world: &mut World,
@@ -209,7 +211,7 @@ impl Job {
     }
 }
 
-/// As the front does with `--keep-going`, until no process of the job is left.
+/// Handles messages as the front does with `--keep-going`, until all nodes have ended; returns how each ended.
 fn attend(
     world: &mut World,
     front: &mut Holding,
@@ -290,13 +292,14 @@ fn program() -> JobProgram {
 }
 
 impl Done {
-    /// Whether a node may be lost with one that failed, or behind it.
+    /// Whether a node may be lost: it failed, or a node through which it is reached failed.
     fn may_be_lost(&self, node: usize) -> bool {
         let path = self.world.path(node);
         path.iter().any(|node| self.struck.contains(node))
     }
 
-    /// Only failed hosts and those behind them are lost, and every other rank has all replies that it requested.
+    /// Checks that only failed hosts and hosts reached through them are lost, and that every other node has received
+    /// all replies that it requested.
     fn check_ends(&self) {
         let nodes = self.world.hosts.len() - 1;
         assert_eq!(self.ends.len(), nodes, "each node has an end");
@@ -381,7 +384,7 @@ fn whoever_is_struck_is_lost_and_nobody_else() {
     }
 }
 
-/// Takes some minutes in a debug build.
+/// This test takes some minutes in a debug build.
 #[test]
 #[ignore = "long: cargo xtask test soak"]
 fn jobs_of_640_000_ranks_that_talk_to_many() {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Simulates the engine of LaunchMON as of before its pull request 69 (July 2026): it attaches to a launcher, or
-//! starts one, and reads the process table in the same way. What matters:
+//! Simulates the engine of LaunchMON in the state before its pull request 69 (July 2026): starts a launcher, or
+//! attaches to one, and reads the process table in the same way as LaunchMON. The properties that matter:
 //!
-//! - Addresses in the launcher's symbol table are used as they are: no load address is added. To those of the dynamic
-//!   linker, `AT_BASE` of the auxiliary vector is added.
-//! - Memory is read and written in words (`PTRACE_PEEKDATA`), and a breakpoint is a word with another first byte.
-//! - It also has a breakpoint in `_dl_debug_state`, and walks the list of libraries (`_r_debug`) there.
-//! - New threads stay traced; from a new process the breakpoints are removed, and it is detached.
-//! - In `MPIR_Breakpoint` it steps one instruction, and detects by where that ends that it is there: after the
-//!   instruction, or at the return address.
-//! - A launcher that it has started stays in `MPIR_Breakpoint` until the tool's own programs are running.
+//! - Addresses in the launcher's symbol table are used without a load address. To addresses of the dynamic linker's
+//!   symbols, `AT_BASE` of the auxiliary vector is added.
+//! - Memory is read and written in words (`PTRACE_PEEKDATA`). A breakpoint replaces the first byte of a word.
+//! - The engine also has a breakpoint in `_dl_debug_state`, where it walks the list of libraries (`_r_debug`).
+//! - New threads stay traced. From a new process the engine removes its breakpoints and detaches.
+//! - In `MPIR_Breakpoint` the engine steps one instruction. It detects this breakpoint by the position after the step:
+//!   behind the instruction, or at the return address.
+//! - A launcher that the engine has started stays in `MPIR_Breakpoint` until the tool's own programs are running.
 #![allow(unsafe_code)]
 
 use super::{Job, Running};
@@ -25,7 +25,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Why the engine cannot go on; the real one would hang.
+/// Why the engine cannot continue; the real engine would hang.
 pub type Stuck = String;
 
 /// How the resource manager starts the tool's programs on its hosts.
@@ -37,18 +37,19 @@ pub enum Programs {
     OfLauncher(String, String),
 }
 
-/// The engine, and the launcher that it traces. One thread, since a tracer is a thread to the kernel.
+/// The engine, and the launcher that it traces. It must be used by one thread only, since for the kernel a tracer is a
+/// thread.
 pub struct Engine {
     pid: Pid,
     programs: Programs,
-    /// As in the launcher's file.
+    /// Addresses of the launcher's symbols, as in its file.
     symbols: HashMap<String, u64>,
-    /// As in the process.
+    /// Addresses of the dynamic linker's symbols, as in the process.
     linker: HashMap<String, u64>,
     launch: Point,
     library: Point,
     threads: BTreeSet<Pid>,
-    /// Libraries found in the list.
+    /// Names of the libraries found in the list of the dynamic linker.
     pub libraries: BTreeSet<String>,
     wants_to_leave: bool,
 }
@@ -62,21 +63,22 @@ struct Point {
     returns_to: u64,
 }
 
-/// The last event.
+/// An event of the launcher.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The launcher is stopped in `MPIR_Breakpoint`, with this value of `MPIR_debug_state`.
     Launched(i32),
-    /// The launcher has terminated; its status was not collected.
+    /// The launcher has terminated. Its status is left to its parent.
     Ended,
-    /// It was detached.
+    /// The engine has detached from the launcher.
     Left,
 }
 
 /// By host: rank, process and program.
 pub type Table = BTreeMap<String, Vec<(usize, i32, String)>>;
 
-/// Runs `work` as the engine, which ends then: the kernel detaches everything that it still traces.
+/// Runs `work` in a new thread, which is the engine. When the thread ends, the kernel detaches all processes that it
+/// still traces.
 pub fn as_engine<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
@@ -163,13 +165,13 @@ impl Engine {
         ptrace::cont(self.pid, None).unwrap();
     }
 
-    /// Handles stops of the launcher until an event for the tool.
+    /// Handles stops of the launcher until there is an event for the tool.
     pub fn wait(&mut self) -> Result<Event, Stuck> {
         let event = self.wait_until(|| false)?;
         Ok(event.expect("something has happened"))
     }
 
-    /// The same, until `is_so` at the latest.
+    /// Handles stops of the launcher until there is an event for the tool, or until `is_so` returns `true`.
     pub fn wait_until(&mut self, is_so: impl Fn() -> bool) -> Result<Option<Event>, Stuck> {
         let start = Instant::now();
         while !is_so() {
@@ -184,10 +186,10 @@ impl Engine {
         Ok(None)
     }
 
-    /// Handles pending stops, if any.
+    /// Handles a pending stop, if there is one.
     fn turn(&mut self) -> Result<Option<Event>, Stuck> {
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-        // Only processes that this thread traces; the status of a terminated one is left to its parent.
+        // Waits only for processes that this thread traces. The status of a terminated launcher is left to its parent.
         let looks = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         let all = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | flags | looks;
         let status = waitid(Id::All, all).map_err(|error| error.to_string())?;
@@ -207,7 +209,7 @@ impl Engine {
         self.stopped(pid, status)
     }
 
-    /// Detaches from the launcher, wherever it is.
+    /// Detaches from the launcher, whether it is stopped or running.
     pub fn leave(mut self) -> Result<(), Stuck> {
         self.settle()?;
         if is_held(self.pid, self.pid) {
@@ -221,8 +223,8 @@ impl Engine {
         }
     }
 
-    /// Handles all other threads that are stopped, or about to be: a thread that is detached in this state stops
-    /// permanently. The real engine has done this long before it detaches.
+    /// Handles the stops of all other threads that are stopped or about to stop. A thread that is detached in such a
+    /// state would stay stopped. The real engine has handled these stops long before it detaches.
     fn settle(&mut self) -> Result<(), Stuck> {
         let start = Instant::now();
         let other = |thread: &Pid, process: Pid| *thread != process;
@@ -284,7 +286,7 @@ impl Engine {
         }
         let relayed = match status {
             WaitStatus::Stopped(_, Signal::SIGTRAP) | WaitStatus::PtraceEvent(..) => None,
-            // Also the stop with which a new thread starts.
+            // This is also the stop with which a new thread starts.
             WaitStatus::Stopped(_, Signal::SIGSTOP) => Some(Signal::SIGCONT),
             WaitStatus::Stopped(_, other) => Some(other),
             other => return Err(format!("{other:?}")),
@@ -305,7 +307,7 @@ impl Engine {
         Ok(Some(Event::Launched(state)))
     }
 
-    /// The process table, by host.
+    /// Reads the process table; returns it by host.
     pub fn table(&self) -> Result<Table, Stuck> {
         let count = self.int("MPIR_proctable_size")?;
         if count <= 0 {
@@ -324,7 +326,8 @@ impl Engine {
     }
 
     fn look_at_libraries(&mut self) -> Result<(), Stuck> {
-        // struct r_debug: a version, then the address of the first struct link_map: address, name, section, next.
+        // `struct r_debug` has a version and the address of the first `struct link_map`, which has address, name,
+        // section and next.
         let mut map = self.word(self.in_linker("_r_debug")? + 8)?.cast_unsigned();
         while map != 0 {
             let name = self.word(map + 8)?.cast_unsigned();
@@ -336,7 +339,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Address of a symbol of the launcher, from its file.
+    /// Address of a symbol of the launcher, as in its file.
     fn address(&self, name: &str) -> Result<u64, Stuck> {
         let found = self.symbols.get(name).copied();
         found.ok_or_else(|| format!("the launcher has no symbol {name}"))
@@ -365,7 +368,7 @@ impl Engine {
         read_word(self.pid, at)
     }
 
-    /// Writes in words; bytes after the end are preserved.
+    /// Writes to a variable in words, and preserves the bytes after the end.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Stuck> {
         let start = self.address(name)?;
         for (at, part) in (start..).step_by(8).zip(bytes.chunks(8)) {
@@ -378,7 +381,7 @@ impl Engine {
 }
 
 impl Point {
-    /// Whether a stop here belongs to this breakpoint.
+    /// Whether a stop at address `at` belongs to this breakpoint.
     fn is_met(&self, at: u64) -> bool {
         (self.at + 1..=self.at + 3).contains(&at) || at == self.returns_to
     }
@@ -400,7 +403,8 @@ fn remove(pid: Pid, point: &mut Point) -> Result<(), Stuck> {
     Ok(())
 }
 
-/// The first call starts to step over a breakpoint; the second one finishes that.
+/// Steps over a breakpoint in two calls. The first call starts the step and returns `false`; the second call, after the
+/// step, sets the breakpoint again and returns `true`.
 fn over(pid: Pid, point: &mut Point) -> Result<bool, Stuck> {
     if !point.is_set {
         set(pid, point)?;
@@ -444,7 +448,7 @@ fn threads_of(process: Pid) -> Vec<Pid> {
     numbers.map(Pid::from_raw).collect()
 }
 
-/// Whether a thread is stopped for its tracer, or about to be.
+/// Whether a thread is stopped for its tracer, or about to stop.
 fn is_held(process: Pid, thread: Pid) -> bool {
     let path = format!("/proc/{process}/task/{thread}/status");
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -457,7 +461,7 @@ fn is_held(process: Pid, thread: Pid) -> bool {
     value("State:").is_some_and(|state| state.starts_with('t')) || pending.unwrap_or(0) & stop != 0
 }
 
-/// The symbols of a file: of its symbol table, or of the dynamic one if there is no other.
+/// The symbols of a file: those of its symbol table, or of its dynamic symbol table if it has no other.
 pub fn symbols(file: &Path) -> HashMap<String, u64> {
     let data = fs::read(file).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
@@ -472,7 +476,7 @@ pub fn symbols(file: &Path) -> HashMap<String, u64> {
     found
 }
 
-/// `AT_BASE` of the auxiliary vector.
+/// `AT_BASE` of the auxiliary vector: the load address of the dynamic linker.
 fn base_of_linker(pid: Pid) -> Option<u64> {
     let bytes = fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let words = bytes
@@ -485,7 +489,7 @@ fn base_of_linker(pid: Pid) -> Option<u64> {
     Some(pair[1])
 }
 
-/// The file that is mapped there.
+/// The file that is mapped at address `base`.
 fn interpreter(pid: Pid, base: u64) -> std::path::PathBuf {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let start = format!("{base:x}-");
@@ -498,5 +502,5 @@ pub const SPAWNED: i32 = 1;
 /// `MPIR_DEBUG_ABORTING`.
 pub const ABORTING: i32 = 2;
 
-/// Timeout of a test; the real tool would wait for ever.
+/// Time after which a test fails; the real tool would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);

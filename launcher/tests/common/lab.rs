@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Simulated hosts, all of them this machine.
+//! Simulates hosts, all of which are this machine.
 
 use super::{Job, rmpiexec};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A folder with a remote shell that reaches all hosts except those called `bad...`, and is slow for those called
-/// `slow...`. The variable that identifies the tests' processes is passed on.
+/// A folder with a remote shell. It reaches all hosts except those called `bad...`, and is slow for those called
+/// `slow...`. It passes on the environment variable that identifies the tests' processes.
 pub struct Lab(pub tempfile::TempDir);
 
 impl Lab {

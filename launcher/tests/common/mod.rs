@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the real `rmpiexec` and checks for remaining processes.
+//! Helpers of the tests: run the real `rmpiexec`, and check for remaining processes.
 #![allow(dead_code, unreachable_pub)]
 
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Timeout of a job. Generous: the machine may be busy.
+/// Timeout of a job. It is long because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -50,7 +50,7 @@ pub fn script(ranks: u32, text: &str) -> Job {
 }
 
 impl Job {
-    /// Any command that runs jobs.
+    /// A job that is run by this command.
     pub fn of(mut command: Command) -> Self {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let mark = format!("RMPI_TEST_MARK={}-{number}", std::process::id());
@@ -62,12 +62,12 @@ impl Job {
         Self { command, mark }
     }
 
-    /// Runs it to its end and checks that no process is left.
+    /// Runs the job to its end and checks that no process is left.
     pub fn run(self) -> Outcome {
         self.start().finish()
     }
 
-    /// Starts it.
+    /// Starts the job.
     pub fn start(mut self) -> Running {
         let child = self.command.spawn().expect("the command starts");
         Running {
@@ -89,7 +89,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Processes of the job, the command included.
+    /// Pids of the job's processes, including the command.
     pub fn processes(&self) -> Vec<u32> {
         marked(&self.mark)
     }
@@ -121,7 +121,7 @@ impl Running {
         })
     }
 
-    /// Reads standard error up to a line that contains `words`; the rest is dropped.
+    /// Reads standard error up to the end of `words`. What was read is discarded.
     pub fn wait_for_words(&mut self, words: &str) {
         let errors = self
             .child
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end and checks that no process is left.
+    /// Waits for the end of the job and checks that no process is left.
     pub fn finish(mut self) -> Outcome {
         let out = drain(self.child.stdout.take());
         let err = drain(self.child.stderr.take());
@@ -162,7 +162,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end of the command alone.
+    /// Waits only for the end of the command.
     pub fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         until("the command ends", || child.try_wait().unwrap())
@@ -190,7 +190,7 @@ impl Drop for Running {
 }
 
 impl Outcome {
-    /// Fails unless the exit code is this.
+    /// Fails unless the exit code is `code`.
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(
             self.code,
@@ -202,7 +202,7 @@ impl Outcome {
         self
     }
 
-    /// Fails unless standard error contains this.
+    /// Fails unless standard error contains `words`.
     pub fn says(self, words: &str) -> Self {
         assert!(
             self.err.contains(words),
@@ -226,7 +226,7 @@ pub fn send(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(pid, signal).expect("the process is there");
 }
 
-/// Shell code with which ranks wait for each other, however late one of them was started.
+/// Shell code with which ranks wait for each other, even if some rank is started late.
 pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
     let here = folder.display();
     format!(
@@ -234,7 +234,7 @@ pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
     )
 }
 
-/// Polls until there is a result.
+/// Calls `poll_once` again and again until it returns a result; fails after [`PATIENCE`].
 pub fn until<T>(what: &str, mut poll_once: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

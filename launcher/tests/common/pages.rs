@@ -11,7 +11,7 @@ const LICENCE: &str = "SPDX-License-Identifier: MIT OR Apache-2.0";
 pub(crate) struct Pages {
     pub(crate) program: &'static str,
     pub(crate) package: &'static str,
-    /// Their folder.
+    /// The folder of the files.
     pub(crate) folder: PathBuf,
     pub(crate) definition: fn() -> Command,
 }
@@ -23,7 +23,7 @@ impl Pages {
             .render(&mut page)
             .unwrap();
         let page = String::from_utf8(page).unwrap();
-        // The examples are a table.
+        // The examples are a table, whose line breaks must be kept.
         let page = page
             .replace(".SH EXTRA\n", ".SH EXAMPLES AND EXIT CODE\n.nf\n")
             .replace(".SH VERSION\n", ".fi\n.SH VERSION\n");
@@ -38,13 +38,13 @@ impl Pages {
             );
         }
         let text = self.completion(Shell::Zsh);
-        // Its first line declares the command that it completes.
+        // The first line of the file declares the command for which it has completions, and must stay the first line.
         let (first, rest) = text.split_once('\n').unwrap();
         assert_eq!(first, format!("#compdef {}", self.program));
         self.check("zsh", &format!("{first}\n# {LICENCE}\n{rest}"));
     }
 
-    /// Asserts that every file contains these options, and every completion file these words.
+    /// Asserts that every file contains these options, and that every completion file contains these words.
     pub(crate) fn assert_all_have(&self, options: &[&str], words: &[&str]) {
         for extension in ["1", "bash", "zsh", "fish"] {
             let text = std::fs::read_to_string(self.path(extension)).unwrap();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs whose ranks are the test program itself, started again with the name of a role. The program needs an ignored
-//! test `rank_program` that runs it.
+//! Makes jobs whose ranks are the test program itself, started again with the name of a role. The test program needs an
+//! ignored test `rank_program` that runs the role.
 
 use super::{Job, Outcome, rmpiexec};
 use nix::sys::socket::{MsgFlags, send};
 use std::os::fd::RawFd;
 use wireup::ToDaemon;
 
-/// The variable with the name of the role.
+/// The environment variable with the name of the role.
 pub const ROLE: &str = "RMPI_TEST_ROLE";
 
 /// A job whose ranks run `role`.
@@ -15,7 +15,7 @@ pub fn ranks(count: u32, role: &str) -> Job {
     ranks_with(&[], count, role)
 }
 
-/// The same with options.
+/// A job whose ranks run `role`, with these options of `rmpiexec`.
 pub fn ranks_with(options: &[&str], count: u32, role: &str) -> Job {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
@@ -35,7 +35,7 @@ pub fn ranks_with(options: &[&str], count: u32, role: &str) -> Job {
     job
 }
 
-/// A job whose ranks are shells around such a rank.
+/// A job whose ranks are shells that run `script`, in which `PROGRAM` stands for a command that runs `role`.
 pub fn wrapped(count: u32, role: &str, script: &str) -> Job {
     let own = std::env::current_exe().unwrap();
     let program = format!(

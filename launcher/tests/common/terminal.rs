@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A simulated user at a terminal.
+//! Simulates a user at a terminal.
 #![allow(unsafe_code)]
 
 use super::{Job, PATIENCE, Running, is_readable};
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// The user's side.
+/// The user's side of the terminal.
 pub struct Terminal {
     pub file: File,
     /// Everything that was shown.
@@ -37,12 +37,12 @@ pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) 
         .stderr(end(&pty.slave));
     let begin = || {
         nix::unistd::setsid()?;
-        // SAFETY: the call takes two numbers besides the descriptor, which is open.
+        // SAFETY: the call takes three numbers; descriptor 0 is open.
         let result = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
         nix::errno::Errno::result(result)?;
         Ok(())
     };
-    // SAFETY: between fork and execve there are two system calls.
+    // SAFETY: the closure runs between fork and execve, and makes only two system calls.
     unsafe { job.command.pre_exec(begin) };
     let running = job.start();
     let terminal = Terminal {
@@ -54,7 +54,7 @@ pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) 
 }
 
 impl Terminal {
-    /// Waits until this is shown after everything that was waited for before; fails after [`PATIENCE`].
+    /// Waits until `words` are shown, after all texts for which earlier calls have waited. Fails after [`PATIENCE`].
     pub fn wait_for(&mut self, words: &str) {
         let start = Instant::now();
         let mut bytes = [0; 512];
@@ -75,7 +75,7 @@ impl Terminal {
         }
     }
 
-    /// Types something.
+    /// Types a text.
     pub fn types(&mut self, text: &str) {
         self.file.write_all(text.as_bytes()).unwrap();
     }

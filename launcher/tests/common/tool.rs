@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Simulates a debugger of the MPIR interface: finds the starter's symbols, writes its memory, has a breakpoint in
-//! it.
+//! Simulates a debugger of the MPIR interface, which finds the starter's symbols, writes its memory, and sets a
+//! breakpoint in it.
 #![allow(unsafe_code)]
 
 use super::{Job, Running};
@@ -17,7 +17,8 @@ use std::os::unix::process::CommandExt;
 
 const TRAP: [u8; 1] = [0xcc];
 
-/// A debugger and the starter that it traces. One thread, since a tracer is a thread to the kernel.
+/// A debugger and the starter that it traces. It must be used by one thread only, since for the kernel a tracer is a
+/// thread.
 pub struct Tool {
     pid: Pid,
     memory: File,
@@ -34,7 +35,7 @@ pub struct Row {
     pub pid: u32,
 }
 
-/// Starts a job under a debugger that has set `MPIR_being_debugged`, up to its breakpoint.
+/// Starts a job under a debugger that has set `MPIR_being_debugged`, and runs the job to the breakpoint.
 pub fn launch(mut job: Job) -> (Tool, Running) {
     trace(&mut job);
     let (mut tool, running) = start(job);
@@ -43,15 +44,15 @@ pub fn launch(mut job: Job) -> (Tool, Running) {
     (tool, running)
 }
 
-/// Has the job traced by the thread that starts it.
+/// Makes the thread that starts the job its tracer.
 pub fn trace(job: &mut Job) {
-    // SAFETY: between fork and execve there is one system call.
+    // SAFETY: the closure runs between fork and execve, and makes only one system call.
     unsafe {
         job.command.pre_exec(|| Ok(ptrace::traceme()?));
     }
 }
 
-/// Starts a traced job. The debugger has a breakpoint and has not set `MPIR_being_debugged`.
+/// Starts a traced job. The debugger has set a breakpoint, but not `MPIR_being_debugged`.
 pub fn start(job: Job) -> (Tool, Running) {
     let running = job.start();
     let pid = Pid::from_raw(running.pid().cast_signed());
@@ -70,8 +71,8 @@ pub fn start(job: Job) -> (Tool, Running) {
 pub fn attach(running: &Running) -> Tool {
     let pid = Pid::from_raw(running.pid().cast_signed());
     ptrace::attach(pid).expect("it can be traced");
-    // Other stops may come before the requested one, such as that of an exec that is just over: a debugger that
-    // detached then would leave a process that stops later, permanently.
+    // Other stops may come before the requested stop, for example the stop after an exec. If the debugger detached at
+    // such a stop, the process would stop later and remain stopped.
     loop {
         let signal = match waitpid(pid, None).unwrap() {
             WaitStatus::Stopped(_, Signal::SIGSTOP) => return Tool::over(pid),
@@ -84,7 +85,7 @@ pub fn attach(running: &Running) -> Tool {
 }
 
 impl Tool {
-    /// For a stopped process.
+    /// A debugger for a process that has stopped.
     fn over(pid: Pid) -> Self {
         let memory = File::options()
             .read(true)
@@ -141,7 +142,7 @@ impl Tool {
         ptrace::detach(self.pid, None).unwrap();
     }
 
-    /// Continues the starter, sends it a signal, and waits until it stops for that.
+    /// Continues the starter, sends it a signal, and waits until it stops for the signal.
     pub fn go_to_signal(&self, running: &Running, signal: Signal) {
         ptrace::cont(self.pid, None).unwrap();
         running.signal(signal);
@@ -149,7 +150,7 @@ impl Tool {
         assert_eq!(status, WaitStatus::Stopped(self.pid, signal));
     }
 
-    /// As [`leave`](Self::leave), with this signal.
+    /// Detaches from the starter and delivers this signal to it. Does not clear `MPIR_being_debugged`.
     pub fn leave_with(self, signal: Signal) {
         self.remove_trap();
         ptrace::detach(self.pid, signal).unwrap();
@@ -162,27 +163,27 @@ impl Tool {
         }
     }
 
-    /// An `int` of the starter.
+    /// Value of an `int` variable of the starter.
     pub fn int(&self, symbol: &str) -> i32 {
         i32::from_ne_bytes(self.bytes(self.address(symbol)))
     }
 
-    /// A `char *` of the starter.
+    /// The text to which a `char *` variable of the starter points.
     pub fn text_behind(&self, symbol: &str) -> String {
         self.text_at(u64::from_ne_bytes(self.bytes(self.address(symbol))))
     }
 
-    /// A `char[]` of the starter.
+    /// The text in a `char[]` variable of the starter.
     pub fn text(&self, symbol: &str) -> String {
         self.text_at(self.address(symbol))
     }
 
-    /// Sets an `int`.
+    /// Sets an `int` variable of the starter.
     pub fn write(&mut self, symbol: &str, value: i32) {
         self.write_bytes(symbol, &value.to_ne_bytes());
     }
 
-    /// Sets the beginning of an array.
+    /// Sets the beginning of an array variable of the starter.
     pub fn write_bytes(&mut self, symbol: &str, bytes: &[u8]) {
         self.memory
             .write_all_at(bytes, self.address(symbol))
@@ -227,7 +228,7 @@ fn symbols(pid: Pid) -> HashMap<String, u64> {
     let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
     let data = std::fs::read(&program).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
-    // Symbols of a program at a fixed address are absolute, those of others relative to its load address.
+    // Symbols of a program at a fixed address are absolute; symbols of other programs are relative to the load address.
     let base = if file.kind() == ObjectKind::Dynamic {
         base
     } else {

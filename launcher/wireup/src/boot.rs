@@ -5,9 +5,9 @@
 //! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed stream_key=7ea mask=3
 //! ```
 //! The leading number is the version. Keys come in any order; unknown keys are skipped, so that a newer daemon works
-//! with an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. Where a node does not have all
-//! ranks, `ranks=4-7` lists its ranks in the order of their local numbers, and `nodes=0+16x4` gives the node of each
-//! rank ([`NodeMap`]). `launch=5,0,2,1,99` has the durations of the start ([`Launch`]).
+//! with an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. If the node does not have all ranks of
+//! the job, `ranks=4-7` lists the node's ranks in the order of their local ranks, and `nodes=0+16x4` gives the node of
+//! each rank of the job ([`NodeMap`]). `launch=5,0,2,1,99` holds the durations of the phases of the start ([`Launch`]).
 
 use crate::launch::Launch;
 use crate::node_map::NodeMap;
@@ -18,10 +18,11 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// Largest Q_Key for datagrams: with the highest bit set, a device would send its own key instead.
+/// Largest Q_Key for datagrams: for a Q_Key with the highest bit set, a device would send the Q_Key of its own queue
+/// pair instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
-/// Upper limit of the ranks per node, so that no text produces an unbounded list.
+/// Largest number of ranks per node that is accepted, so that no text produces an unbounded list.
 const MOST_LOCAL_RANKS: u32 = 1 << 16;
 
 /// A 128-bit secret. `Debug` does not show it.
@@ -43,7 +44,7 @@ pub struct Boot {
     pub rank: u32,
     /// Ranks in `MPI_COMM_WORLD`.
     pub size: u32,
-    /// Number of this rank among those of its node.
+    /// Number of this rank among the ranks of its node, from 0.
     pub local_rank: u32,
     /// The ranks of this node.
     pub ranks: Ranks,
@@ -51,35 +52,36 @@ pub struct Boot {
     pub nodes: Option<NodeMap>,
     /// Index of the program on the command line (`MPI_APPNUM`).
     pub app: u32,
-    /// Inherited descriptor of the node segment, -1 if there is none.
+    /// Inherited descriptor of the node segment; -1 if there is none.
     pub segment_fd: i32,
-    /// Inherited descriptor of the control socket, -1 if there is none.
+    /// Inherited descriptor of the control socket; -1 if there is none.
     pub control_fd: i32,
     /// Name of the daemon's abstract Unix socket, without the leading zero byte.
     pub address: String,
     /// The daemon's process id.
     pub daemon_pid: u32,
-    /// Key in the network datagrams of this job, so that those of another job are rejected: 31 bits, random per job.
-    /// It is passed only here, where only the same user can read it. `None` if the daemon did not set it.
+    /// Key in the network datagrams of this job, by which a rank rejects datagrams of other jobs: 31 bits, random per
+    /// job. It is passed only in this record, which no other user can read. `None` if the daemon did not set it.
     pub network_key: Option<u32>,
     /// Key by which ranks of this job authenticate each other on network connections: 128 bits, random per job. It is
-    /// passed only here, and is independent of the other keys. `None` if the daemon did not set it.
+    /// passed only in this record, and is independent of the other keys. `None` if the daemon did not set it.
     pub stream_key: Option<JobStreamKey>,
-    /// The job spans several hosts, as far as its launcher knows.
+    /// Whether the job may have ranks on more than one host.
     pub over_hosts: bool,
-    /// The job was started by a debugger.
+    /// Whether a debugger has started the job.
     pub debugged: bool,
-    /// Some node of the job has more ranks than CPUs; the same value for all ranks.
+    /// Whether some node of the job has more ranks than CPUs; all ranks get the same value.
     pub crowded: bool,
-    /// The rank that replaces the daemon of this node, where another launcher has started the job.
+    /// The rank that replaces the daemon of this node if another launcher has started the job; otherwise `None`.
     pub leader: Option<u32>,
     /// Durations of the start of this rank; `None` if the launcher did not set them.
     pub launch: Option<Launch>,
-    /// Ranks of the job's other nodes that share the CPUs of this one: hosts may be one machine.
+    /// Number of ranks of the job's other nodes that run on the CPUs of this node: several hosts of the list may be one
+    /// machine.
     pub colocated_ranks: u32,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if the daemon did not
-    /// set it. When the node has more ranks than that, the daemon may narrow and widen the mask of a rank that has
-    /// sent its hello.
+    /// set it. When the node has more ranks than CPUs, the daemon may narrow and widen the CPU mask of a rank that has
+    /// sent [`ToDaemon::Hello`](crate::ToDaemon::Hello).
     pub mask: Vec<u64>,
 }
 
@@ -87,7 +89,7 @@ impl Boot {
     /// Parses the text of [`BOOT_VARIABLE`].
     ///
     /// # Errors
-    /// When the version differs, or a key is missing, given twice or out of range; the error names it, with its text.
+    /// When the version differs, or a key is missing, given twice or out of range; the error has the key and its text.
     pub fn parse(text: &str) -> Result<Self, BootError> {
         let mut words = text.split_ascii_whitespace();
         let version = words.next().unwrap_or("");
@@ -226,7 +228,7 @@ impl fmt::Display for Boot {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootError {
-    /// The line is of another version, or no boot line at all.
+    /// The text is a boot record of another version, or no boot record.
     #[error(
         "{BOOT_VARIABLE} begins with \"{given}\", expected version {VERSION}: the launcher and the \
          MPI library come from different releases, use the rmpiexec that was installed with the library"
@@ -235,7 +237,7 @@ pub enum BootError {
         /// The first word.
         given: String,
     },
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error(
         "{BOOT_VARIABLE} has no {key}=..., expected one: start the program with rmpiexec, or unset \
          {BOOT_VARIABLE} to run it alone"
@@ -344,7 +346,7 @@ impl<'a> Fields<'a> {
             return Ok(None);
         };
         let number = u128::from_str_radix(given, 16).ok();
-        // Not quoted, since it is a secret.
+        // The message does not quote the key, which is a secret.
         let length = format!("({} characters)", given.len());
         let wrong = || bad(key, &length, "a hexadecimal number of at most 128 bits");
         number.map(JobStreamKey).map(Some).ok_or_else(wrong)
@@ -397,7 +399,7 @@ fn bad(key: &'static str, given: &str, expected: &'static str) -> BootError {
     }
 }
 
-/// The first 40 characters: variables may be of any length.
+/// The first 40 characters of a value, since the value may have any length.
 fn clip(text: &str) -> String {
     text.chars().take(40).collect()
 }

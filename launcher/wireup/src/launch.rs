@@ -3,17 +3,17 @@
 
 use std::fmt;
 
-/// Durations of the phases of the start, in nanoseconds. Clocks differ between hosts, so only the
-/// last field is a point in time.
+/// Durations of the phases of the start, and the time of its end, in nanoseconds. The phases are given as durations
+/// because clocks differ between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// From the start of `rmpiexec` until it had parsed its command line and inspected the programs.
     pub command_ns: u64,
-    /// From there until all hosts were reached; 0 in a job of one host.
+    /// From the end of the command phase until all hosts were reached; 0 in a job of one host.
     pub hosts_ns: u64,
-    /// From there until the daemons were ready.
+    /// From the time at which all hosts were reached until all daemons were ready.
     pub daemons_ns: u64,
-    /// From the receipt of the order to start ranks, by this rank's daemon, until the rank called `execve`.
+    /// From the time at which this rank's daemon received the order to start ranks until the rank called `execve`.
     pub start_ns: u64,
     /// Time of that `execve`, on `CLOCK_MONOTONIC` of the rank's host.
     pub born_ns: u64,

@@ -7,8 +7,8 @@
 //! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message in the wrong direction is detected |
 //! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | requests for a missing record fail at once |
 //! |      3 |     1 | zero    | 0                                        | room |
-//! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
-//! |      8 |     8 | value   | pid, code, job or requested rank, little endian | |
+//! |      4 |     4 | rank    | little endian; to a rank: the rank that the message is about, or 0 | |
+//! |      8 |     8 | value   | little endian; pid, code, job or requested rank, or 0 | |
 //! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; network address |
 //!
 //! Longer text is truncated at a character boundary.
@@ -46,13 +46,15 @@ const PUBLISHES: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToDaemon {
-    /// `MPI_Init` was called: from now on an exit without [`Self::Finalized`] is a failure.
+    /// `MPI_Init` was called: from now on an exit without [`Self::Finalized`] is a failure of the rank.
     Hello {
         /// The rank.
         rank: u32,
-        /// Its pid; the child of a wrapper has another one than the process that was started.
+        /// Pid of the process that called `MPI_Init`: if a wrapper started it as a child, this is not the pid of the
+        /// process that the daemon started.
         pid: u32,
-        /// Whether [`Self::Publish`] follows. If not, requests for its record are answered with [`ToRank::NoRecord`].
+        /// Whether [`Self::Publish`] follows. If not, requests for this rank's record are answered with
+        /// [`ToRank::NoRecord`].
         publishes: bool,
     },
     /// `MPI_Finalize` is done.
@@ -69,59 +71,61 @@ pub enum ToDaemon {
         /// Message for the user, possibly empty.
         message: String,
     },
-    /// An MPI call failed where errors are fatal: the library ends the job.
+    /// An MPI call failed under an error handler that makes errors fatal: the library ends the job.
     Fatal {
         /// The rank.
         rank: u32,
         /// Error class.
         code: i32,
-        /// Error text, to follow "was ended by".
+        /// Error text, which completes a sentence after "was ended by".
         message: String,
     },
-    /// An MPI function was called that this library does not have; the daemon adds it to the report of a failure.
+    /// The program called an MPI function that this library does not have; if the rank fails, the daemon names the
+    /// function in the failure report.
     Missing {
         /// The rank.
         rank: u32,
-        /// The function.
+        /// Name of the function.
         function: String,
     },
-    /// A remark about the network, shown to the user once per job, whichever rank sends it.
+    /// A remark about the network. The user sees it once per job, even if several ranks send it.
     Remark {
         /// The rank.
         rank: u32,
         /// The text.
         text: String,
     },
-    /// Request for the segment: the inherited descriptors were closed, or belonged to an MPI program that the same
-    /// rank ran before.
+    /// Request for the node segment, from a rank whose inherited descriptors were closed or were used by an MPI program
+    /// that the rank ran before.
     AskSegment {
         /// The rank.
         rank: u32,
         /// The job's key, as authentication.
         job: u64,
     },
-    /// Network address of this rank. A later record replaces it; an empty one means that there is none.
+    /// Network address of this rank. A later record replaces an earlier one; an empty record means that the rank has no
+    /// address.
     Publish {
         /// The rank.
         rank: u32,
         /// Its record.
         record: Record,
     },
-    /// Request for the address of another rank. Answered by [`ToRank::Record`], now or once that rank has published,
-    /// or by [`ToRank::NoRecord`].
+    /// Request for the address of another rank. Answered by [`ToRank::Record`] as soon as that rank has published, or
+    /// by [`ToRank::NoRecord`].
     LookUp {
         /// The requesting rank.
         rank: u32,
         /// The rank whose record is requested.
         of: u32,
     },
-    /// All traffic of this rank has been acknowledged, and it will send nothing more. Answered by
+    /// All network messages of this rank have been acknowledged, and the rank will send no more. Answered by
     /// [`ToRank::AllQuiet`].
     Quiet {
         /// The rank.
         rank: u32,
     },
-    /// Sent by a debugger, not a rank: request for a descriptor of a rank's memory. Answered by [`ToRank::Memory`].
+    /// Request for a descriptor of a rank's memory. A debugger sends it, not a rank. Answered by [`ToRank::Memory`].
     AskMemory {
         /// The rank whose memory is requested.
         rank: u32,
@@ -233,37 +237,37 @@ pub enum ToRank {
         /// The reason, as text.
         why: String,
     },
-    /// The record that was requested.
+    /// Reply to [`ToDaemon::LookUp`].
     Record {
         /// The rank that published it.
         rank: u32,
         /// Its record.
         record: Record,
     },
-    /// All ranks that run the same program are quiet: none needs this one's acknowledgements any more.
+    /// All ranks that run the same program are quiet: no rank needs the receiver's acknowledgements any more.
     AllQuiet,
-    /// A rank has failed and the job continues: no further message arrives from it.
+    /// A rank has failed and the job continues: no further MPI message arrives from that rank.
     Lost {
         /// The failed rank.
         rank: u32,
         /// What happened, as text.
         why: String,
     },
-    /// A rank that replaced the daemon has finalized: the end of this connection is no failure.
+    /// The sender, a rank that replaces the daemon, has finalized: when this connection ends, that is no failure.
     Finalized {
-        /// That rank.
+        /// The rank that has finalized.
         rank: u32,
     },
-    /// That rank has no record and will have none.
+    /// Reply to [`ToDaemon::LookUp`]: the requested rank has no record and will have none.
     NoRecord {
         /// The rank that was requested.
         rank: u32,
         /// The reason, as text.
         why: String,
     },
-    /// The memory of a process of the requested rank, for reading: its descriptor is attached.
+    /// The memory of a process of the requested rank, for reading: the descriptor is attached (`SCM_RIGHTS`).
     Memory {
-        /// Pid of that process.
+        /// Pid of this process.
         pid: u32,
     },
 }
@@ -337,7 +341,7 @@ pub enum DecodeError {
         /// The kind byte.
         kind: u8,
     },
-    /// A number that does not fit its field.
+    /// A number that exceeds the range of its type.
     #[error("control datagram has the value {value}, expected at most 4294967295")]
     Value {
         /// The number.
@@ -366,7 +370,7 @@ fn datagram(kind: u8, rank: u32, value: u64, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The longest prefix of a text that fits.
+/// The longest prefix of a text that fits in a datagram.
 fn cut(text: &str) -> &[u8] {
     let room = text.floor_char_boundary(MAX_DATAGRAM_BYTES - HEAD_BYTES);
     text.as_bytes().get(..room).unwrap_or_default()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text form of the node of each rank: `0+4x16` means that the ranks from 0 on are on nodes 0 to 3, 16 on each;
-//! `0+4x1*16` that they are assigned round-robin to these nodes, 16 times.
+//! Map from rank to node, with a text form. `0+4x16` means that nodes 0 to 3 have 16 consecutive ranks each, from rank
+//! 0 on; `0+4x1*16` means that the ranks are assigned to these nodes round-robin, one at a time, in 16 rounds.
 //!
 //! ```text
 //! map     = stretch *("," stretch)
@@ -12,7 +12,7 @@ use std::fmt;
 /// The node of each rank of a job; node numbers are arbitrary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMap {
-    /// In rank order; no two adjacent ones can be merged.
+    /// In rank order; no two adjacent stretches can be merged.
     stretches: Vec<Stretch>,
     ranks: u32,
 }
@@ -22,7 +22,7 @@ pub struct NodeMap {
 struct Stretch {
     /// The first rank.
     rank: u32,
-    /// Its node.
+    /// The node of the first rank.
     node: u32,
     nodes: u32,
     each: u32,
@@ -33,7 +33,7 @@ impl Stretch {
         self.nodes.checked_mul(self.each)
     }
 
-    /// Its ranks on this node.
+    /// The ranks of this stretch on node `node`.
     fn ranks_of(self, node: u32) -> std::ops::Range<u32> {
         let block = node.checked_sub(self.node);
         let block = block.filter(|block| *block < self.nodes);
@@ -49,14 +49,15 @@ impl Stretch {
 }
 
 impl NodeMap {
-    /// The map of ranks on these nodes, in rank order. `None`: there are none, or the placement is too irregular for
-    /// a text of reasonable length.
+    /// Builds the map from the node of each rank, in rank order. `None` if there are no ranks, or if the placement is
+    /// too irregular for a text of reasonable length.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
         Self::of_at_most(MOST_STRETCHES, nodes)
     }
 
-    /// As [`new`](Self::new), for any placement: 16 bytes per stretch.
+    /// Builds the map from the node of each rank, in rank order, however irregular the placement is; the map takes 16
+    /// bytes per stretch. `None` if there are no ranks.
     #[must_use]
     pub fn of_any(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
         Self::of_at_most(usize::MAX, nodes)
@@ -82,7 +83,7 @@ impl NodeMap {
         (map.ranks > 0).then_some(map)
     }
 
-    /// Appends ranks on this node.
+    /// Appends `each` ranks on node `node`.
     fn add(&mut self, node: u32, each: u32) -> Option<()> {
         let rank = self.ranks;
         self.ranks = rank.checked_add(each)?;
@@ -144,7 +145,7 @@ impl NodeMap {
         self.ranks
     }
 
-    /// In rank order: first node, number of nodes, and number of ranks on each.
+    /// The stretches in rank order: first node, number of nodes, and number of ranks on each node.
     pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let stretches = self.stretches.iter();
         stretches.map(|stretch| (stretch.node, stretch.nodes, stretch.each))
@@ -183,8 +184,8 @@ impl NodeMap {
                 stretches: Vec::new(),
             };
         }
-        // Counting sort: the number of stretches of each node, their end positions, and then the stretches, from the
-        // last one on.
+        // Counting sort: count the stretches of each node, compute the end position of each node, and then insert the
+        // stretches, from the last to the first.
         let mut ends = vec![0_u32; nodes];
         for node in self.stretches.iter().flat_map(covered) {
             ends[node as usize] += 1;
@@ -212,14 +213,16 @@ impl NodeMap {
     }
 }
 
-/// Up to this many stretches are scanned.
+/// A map of at most this many stretches gets no index: a query scans all stretches.
 const FEW_STRETCHES: usize = 64;
 
-/// A [`NodeMap`] with an index of the stretches of each node: 4 bytes per entry, and per node.
+/// A [`NodeMap`] with an index of the stretches of each node. The index takes 4 bytes per node, and 4 bytes for each
+/// pair of a stretch and one of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByNode {
     map: NodeMap,
-    /// By node: one past its last entry in `stretches`. Empty if there are few.
+    /// By node: index after the node's last entry in `stretches`. Empty if the map has few stretches and therefore no
+    /// index.
     ends: Vec<u32>,
     stretches: Vec<u32>,
 }
@@ -262,7 +265,7 @@ impl fmt::Display for NodeMap {
     }
 }
 
-/// Limits the text to the size of an environment variable, 128 KiB in Linux.
+/// Most stretches of a map: limits its text to the size of an environment variable, 128 KiB in Linux.
 const MOST_STRETCHES: usize = 4096;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! Protocol between `rmpi-queues` and the front of a job over several hosts.
 //!
 //! The front listens on an abstract stream socket ([`address`]) for processes of its own user and of root. A client
-//! first receives [`QueryReply::Job`] and the nodes; it sends a byte ([`QUERY`]) and receives frames until
-//! [`QueryReply::End`]; then it may send the next one. A frame:
+//! first receives [`QueryReply::Job`] and one [`QueryReply::Node`] per node. Then it sends a byte ([`QUERY`]) and
+//! receives frames until [`QueryReply::End`]; after that it may send the next [`QUERY`]. A frame:
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -17,13 +17,13 @@ pub fn address(front: u32) -> String {
     format!("rmpi-front-{front}")
 }
 
-/// Request: read all ranks now.
+/// Request to read the state of all ranks now.
 pub const QUERY: u8 = 1;
 
-/// Most bytes of a host's report about its ranks.
+/// Most bytes of a host's report about its ranks ([`QueryReply::Seen`]).
 pub const MOST_SEEN_BYTES: usize = 16 << 20;
 
-/// Longest frame: such a report, preceded by the ranks that have ended.
+/// Longest frame, in bytes: a report of [`MOST_SEEN_BYTES`], preceded by the list of ranks that have ended.
 const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 
 /// Message from the front.
@@ -37,14 +37,14 @@ pub enum QueryReply {
         node: u32,
         /// The name of its host.
         host: String,
-        /// The ranks that were started there.
+        /// The ranks that were started on this host.
         ranks: Vec<u32>,
     },
-    /// Output of the `rmpi-queues` on that host.
+    /// Output of the `rmpi-queues` process that ran on a node's host.
     Seen {
         /// The node.
         node: u32,
-        /// Its ranks that have ended.
+        /// Ranks of the node that have ended.
         ended: Vec<u32>,
         /// The output.
         bytes: Vec<u8>,
@@ -53,16 +53,16 @@ pub enum QueryReply {
     Unseen {
         /// The node.
         node: u32,
-        /// Why.
+        /// The reason, as text.
         why: String,
     },
     /// All ranks of a node have ended.
     Ended(u32),
-    /// End of the reply: each node was reported.
+    /// End of the reply to one [`QUERY`]: every node was reported.
     End,
 }
 
-/// The bytes are not of this protocol: the other side is of another build.
+/// The bytes do not follow this protocol: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the launcher's answer makes no sense: installations are mixed")]
 pub struct InvalidQueryReply;
@@ -147,7 +147,7 @@ impl QueryReply {
     }
 }
 
-/// The number of items, then each.
+/// Appends the number of items and then the items.
 fn put_numbers(numbers: &[u32], out: &mut Vec<u8>) {
     let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     out.extend(count.to_le_bytes());

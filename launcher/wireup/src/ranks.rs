@@ -3,18 +3,18 @@
 
 use std::fmt;
 
-/// World ranks of the processes of a node, each once; the index is the local rank.
+/// Ranks in `MPI_COMM_WORLD` of the processes of a node, without repetition; the index is the local rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks(Vec<u32>);
 
 impl Ranks {
-    /// Ranks `0 .. count`, of a node that has all of them.
+    /// Ranks `0 .. count`: the list for a node that has all ranks of the job.
     #[must_use]
     pub fn first(count: u32) -> Self {
         Self((0..count).collect())
     }
 
-    /// These ranks; `None` if one occurs twice.
+    /// A list of these ranks; `None` if a rank occurs twice.
     #[must_use]
     pub fn new(ranks: Vec<u32>) -> Option<Self> {
         let mut sorted = ranks.clone();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network address of a rank, as bytes that only ranks interpret.
+//! Network address of a rank, as bytes that only the ranks interpret, not the daemon.
 
-/// Longest record.
+/// Longest record, in bytes.
 pub const MAX_RECORD_BYTES: usize = 256;
 
 /// Record that a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
@@ -15,13 +15,13 @@ impl Record {
         (bytes.len() <= MAX_RECORD_BYTES).then(|| Self(bytes.into()))
     }
 
-    /// Its bytes.
+    /// The bytes of the record.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it means that the rank has no address.
+    /// Whether this is the empty record, which means that the rank has no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,38 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts recent failures, so that a caller reacts to several failures within a short time, but not to a single one.
 
-use crate::Moment;
-
 /// A counter of failures, which restarts after a minute without a failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentFailures {
     count: u8,
-    last: Moment,
+    /// Time of the last failure, in ticks.
+    last: u32,
 }
 
 impl RecentFailures {
     /// Records a failure.
     pub fn record(&mut self, now_ns: u64) {
         self.count = self.count(now_ns).saturating_add(1);
-        self.last = Moment::of(now_ns);
+        self.last = ticks(now_ns);
     }
 
     /// Number of failures since the last minute that had none.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
-        match self.last.elapsed_ns(now_ns) {
-            0..=RESTART_NS => self.count,
-            _ => 0,
+        // Negative if another thread has recorded a failure since the caller read the clock.
+        let elapsed = ticks(now_ns).wrapping_sub(self.last).cast_signed();
+        match elapsed <= RESTART_TICKS {
+            true => self.count,
+            false => 0,
         }
     }
 }
 
-/// The counter restarts after this time without a failure.
-const RESTART_NS: u64 = 60_000_000_000;
+/// The time in units of 17 ms, which a `u32` holds for two years: a job may run for weeks between two failures.
+#[allow(clippy::cast_possible_truncation, reason = "it wraps")]
+const fn ticks(now_ns: u64) -> u32 {
+    (now_ns >> TICK_SHIFT) as u32
+}
+
+const TICK_SHIFT: u32 = 24;
+/// The counter restarts after this time without a failure: a minute.
+const RESTART_TICKS: i32 = ticks(60_000_000_000).cast_signed();
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MINUTE_NS: u64 = 60_000_000_000;
+    const TICK_NS: u64 = 1 << TICK_SHIFT;
+
+    #[test]
+    fn failures_an_hour_or_a_month_apart_are_not_recent() {
+        let mut it = RecentFailures::default();
+        for minutes in [1, 41, 101, 43_200] {
+            it.record(minutes * MINUTE_NS);
+            assert_eq!(it.count(minutes * MINUTE_NS), 1);
+        }
+    }
 
     #[test]
     fn failure_count_resets_after_a_quiet_minute() {
@@ -42,10 +62,10 @@ mod tests {
             it.record(50_000_000_000 * second);
         }
         let last = 150_000_000_000;
-        assert_eq!((it.count(last), it.count(last + RESTART_NS)), (3, 3));
-        assert_eq!(it.count(last + RESTART_NS + 1000), 0);
-        it.record(last + RESTART_NS + 1000);
-        assert_eq!(it.count(last + 2 * RESTART_NS), 1);
+        assert_eq!((it.count(last), it.count(last + MINUTE_NS)), (3, 3));
+        assert_eq!(it.count(last + MINUTE_NS + TICK_NS), 0);
+        it.record(last + MINUTE_NS + TICK_NS);
+        assert_eq!(it.count(last + 2 * MINUTE_NS), 1);
     }
 
     #[test]

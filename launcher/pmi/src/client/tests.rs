@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients against recorded servers.
+//! Tests of clients against recorded replies of servers.
 
 use super::*;
 use std::io::{Read, Write};
@@ -99,7 +99,7 @@ const SLURM: Talk = &[
     ("13    cmd=finalize;", "27    cmd=finalize-response;rc=0;"),
 ];
 
-/// A server with these replies, sent byte by byte.
+/// A server that sends these replies byte by byte.
 fn server(talk: Talk) -> (OwnedFd, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
@@ -143,7 +143,7 @@ fn a_client_talks_to_the_servers_that_there_are() {
     }
 }
 
-/// A server of PMI-1 that stores values, truncated at `most` bytes.
+/// A server of PMI-1 that stores values and truncates them at `most` bytes.
 fn store(most: usize) -> OwnedFd {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {

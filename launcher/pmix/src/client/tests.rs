@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client against a library with arbitrary results within the rules of C: strings are terminated, and pointers are
-//! null or valid.
+//! Tests of a client against a simulated library that returns arbitrary results within the rules of C: strings are
+//! terminated, and pointers are null or valid.
 //!
 //! # Safety
-//! - Only the client calls the functions, in its test's thread, with the arguments that the standard specifies.
-//! - A value is an allocation of its own until it is freed, and its string is valid as long.
+//! - Only the client calls the simulated functions, in the thread of its test, with the arguments that the standard
+//!   specifies.
+//! - Each value is a separate allocation until it is freed, and its string stays valid until then.
 
 use super::*;
 use crate::types::{BOOL, Data};
@@ -16,7 +17,7 @@ use std::cell::RefCell;
 #[derive(Debug, Clone)]
 enum Content {
     Numbers([u64; 3]),
-    /// A string of C, or null.
+    /// A C string; `None` is a null pointer.
     Text(Option<Vec<u8>>),
 }
 
@@ -93,7 +94,8 @@ unsafe extern "C" fn get(
         };
         library.calls += 1;
         if answer.status != SUCCESS {
-            // SAFETY: the client's memory for a pointer. This one is invalid, and must not be dereferenced.
+            // SAFETY: `found` is the client's memory for a pointer. The pointer written is invalid, and the client must
+            // not dereference it.
             unsafe { found.write(ptr::without_provenance_mut(8)) };
             return answer.status;
         }
@@ -122,7 +124,8 @@ impl Content {
     }
 }
 
-/// Frees a value; aborts the test, across C, if it was not allocated here.
+/// Frees a value. If the value was not allocated by this library, it panics, which aborts the test because the panic
+/// would cross a C function.
 unsafe extern "C" fn free_value(value: *mut PmixValue, count: usize) {
     assert_eq!(count, 1);
     library(|library| {
@@ -138,7 +141,7 @@ unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut PmixValue) 
     // SAFETY: the client's value.
     let value = unsafe { value.read() };
     assert_eq!(value.kind, STRING);
-    // SAFETY: of that type, with this part of the union.
+    // SAFETY: the value's type is `STRING`, so this field of the union is set.
     let text = unsafe { value.data.string };
     // SAFETY: the client's two strings.
     let (key, text) = unsafe { both(key, text) };
@@ -331,7 +334,7 @@ fn a_fence_is_over_when_it_is_said_however_often() {
         let found = client.is_fence_over().map_err(|_| ());
         assert_eq!(found, over, "{status} {outcome} {callback:?}");
     }
-    // SAFETY: null is checked for.
+    // SAFETY: `done` accepts a null state.
     unsafe { done(SUCCESS, ptr::null_mut()) };
 }
 
@@ -358,7 +361,7 @@ fn contents() -> impl Strategy<Value = (u16, Content)> {
         Just(vec![b'x'; MOST_TEXT_BYTES + 5]),
     ];
     let numbers = (kinds, any::<[u64; 3]>()).prop_map(|(kind, numbers)| match kind {
-        // Any other number would be an invalid pointer.
+        // A number other than 0 would be an invalid pointer.
         STRING => (kind, Content::Text(None)),
         kind => (kind, Content::Numbers(numbers)),
     });
@@ -392,7 +395,8 @@ proptest! {
         library(|library| *library = Library {
             begin: begin_status,
             me: Some(named(&name, rank)),
-            // Half of all report the number of processes, or no client would start.
+            // In half of the cases the first reply is the number of processes, since a client without it does not
+            // start.
             answers: if rank % 2 == 0 { [vec![number(UINT32, u64::from(rank))], answers].concat() } else { answers },
             fence: (fence.0, fence.1, Some(callback)),
             words: has_words.then_some(c"words"),

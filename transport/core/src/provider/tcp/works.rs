@@ -169,8 +169,7 @@ impl TcpWorks {
         self.all.remove(&id)
     }
 
-    /// The ids of all works to this peer, in the order in which the works were posted, except that the id that was
-    /// given out last comes first.
+    /// The ids of all works to this peer, in the order in which the works were posted.
     pub(super) fn of(&self, peer: u32) -> Vec<u32> {
         let theirs = self.all.iter().filter(|(_, work)| work.peer == peer);
         let mut ids: Vec<u32> = theirs.map(|(id, _)| *id).collect();
