@@ -342,7 +342,7 @@ mod tests {
     const TWO_SOCKETS: &str = "socket:2 numa:1 core:4 pu:2";
 
     #[test]
-    fn one_core_each_when_ranks_and_cores_are_as_many() {
+    fn one_core_per_rank_when_counts_are_equal() {
         assert_eq!(
             cpus("core:4", 4, AUTO, AffinityStrength::Bound),
             ["0", "1", "2", "3"]
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_gets_as_many_cpus_as_the_batch_system_was_asked_for() {
+    fn a_rank_gets_the_cpus_requested_from_the_batch_system() {
         let requested = Policy {
             cpus_per_rank: 2,
             ..AUTO
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_cores_are_shared_out_evenly() {
+    fn spare_cores_are_distributed_evenly() {
         assert_eq!(
             cpus("core:5", 2, AUTO, AffinityStrength::Bound),
             ["0-1", "2-4"]
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_rank_a_single_cpu_and_an_unknown_mask_are_left_alone() {
+    fn single_ranks_single_cpus_and_unknown_masks_stay_unbound() {
         assert_eq!(cpus("core:2", 1, AUTO, AffinityStrength::Free), ["0-1"]);
         assert_eq!(
             cpus("core:1", 3, AUTO, AffinityStrength::Free),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_bound_where_a_quota_grants_less_than_the_mask() {
+    fn a_cpu_quota_below_the_mask_disables_binding() {
         let shared = Policy {
             shared: true,
             ..AUTO
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_respected_and_decides_what_a_core_is() {
+    fn binding_uses_only_cpus_of_the_mask() {
         assert_eq!(
             cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, AffinityStrength::Bound),
             ["1", "2-3", "7"]
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_to_each_level_gives_all_cpus_of_it() {
+    fn binding_to_a_level_gives_all_its_cpus() {
         let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), AffinityStrength::Bound);
         assert_eq!(of(Binding::Hwthread), ["0", "4", "8", "12"]);
         assert_eq!(of(Binding::Core), ["0-1", "4-5", "8-9", "12-13"]);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_outnumber_what_they_are_bound_to_share_it_in_blocks() {
+    fn oversubscribed_units_are_shared_in_blocks() {
         let core = bind(Binding::Core);
         assert_eq!(
             cpus("core:2", 4, core, AffinityStrength::Bound),
@@ -483,18 +483,18 @@ mod tests {
     }
 
     #[test]
-    fn mapping_by_core_leaves_no_gap() {
+    fn mapping_by_core_uses_consecutive_cores() {
         let core = map(Mapping::Core);
         assert_eq!(
             cpus(TWO_SOCKETS, 3, core, AffinityStrength::Bound),
             ["0-1", "2-3", "4-5"]
         );
-        let crowd = cpus("core:2", 4, core, AffinityStrength::Preferred);
-        assert_eq!(crowd, ["0", "1", "0", "1"]);
+        let oversubscribed = cpus("core:2", 4, core, AffinityStrength::Preferred);
+        assert_eq!(oversubscribed, ["0", "1", "0", "1"]);
     }
 
     #[test]
-    fn mapping_by_numa_node_or_socket_deals_ranks_out_in_turn() {
+    fn mapping_by_numa_node_or_socket_is_round_robin() {
         for mapping in [Mapping::Numa, Mapping::Socket] {
             assert_eq!(
                 cpus(TWO_SOCKETS, 4, map(mapping), AffinityStrength::Bound),
@@ -516,36 +516,36 @@ mod tests {
     }
 
     #[test]
-    fn a_full_part_of_the_machine_is_passed_over_until_all_are() {
+    fn full_numa_nodes_are_skipped_until_all_are_full() {
         let uneven = "numa:2 core:4 mask:0,4-6";
         let numa = map(Mapping::Numa);
         assert_eq!(
             cpus(uneven, 4, numa, AffinityStrength::Bound),
             ["0", "4", "5", "6"]
         );
-        let crowd = cpus(uneven, 8, numa, AffinityStrength::Preferred);
+        let oversubscribed = cpus(uneven, 8, numa, AffinityStrength::Preferred);
         assert_eq!(
-            crowd.iter().filter(|cpu| *cpu == "0").count(),
+            oversubscribed.iter().filter(|cpu| *cpu == "0").count(),
             2,
-            "{crowd:?}"
+            "{oversubscribed:?}"
         );
     }
 
     #[test]
-    fn a_place_is_told_in_words() {
+    fn affinity_description_names_cpus_and_units() {
         let machine = CpuTopology::parse("socket:2 core:2 pu:2").unwrap();
-        let words =
+        let describe =
             |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].describe(&machine);
         assert_eq!(
-            words(4, AUTO),
+            describe(4, AUTO),
             "is bound to CPUs 0-1 (core 0, NUMA node 0, socket 0)"
         );
         assert_eq!(
-            words(9, AUTO),
+            describe(9, AUTO),
             "prefers CPU 0 (core 0, NUMA node 0, socket 0)"
         );
         assert_eq!(
-            words(1, AUTO),
+            describe(1, AUTO),
             "may use CPUs 0-7 (cores 0-3, NUMA node 0, sockets 0-1)"
         );
     }

@@ -212,7 +212,7 @@ pub enum StdinTarget {
     /// All ranks; each reads all bytes.
     All,
     /// No rank.
-    Nobody,
+    NoRank,
 }
 
 impl StdinTarget {
@@ -222,7 +222,7 @@ impl StdinTarget {
         match self {
             Self::Rank(only) => only == rank,
             Self::All => true,
-            Self::Nobody => false,
+            Self::NoRank => false,
         }
     }
 }
@@ -335,7 +335,7 @@ impl JobRequest {
         reader_in_range(self)?;
         if let Some(text) = gdb {
             let chosen = rank_list::parse(text, self.size());
-            self.gdb = chosen.map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
+            self.gdb = chosen.map_err(|reason| UsageError(format!("--gdb {text}: {reason}")))?;
         }
         Ok(())
     }
@@ -358,18 +358,18 @@ pub struct UsageError(pub String);
 ///
 /// # Errors
 /// A message for the user.
-pub fn parse(words: Vec<OsString>, room: JobLimits) -> Result<Parsed, UsageError> {
-    understand(words, room, None)
+pub fn parse(arguments: Vec<OsString>, room: JobLimits) -> Result<Parsed, UsageError> {
+    understand(arguments, room, None)
 }
 
 /// Parses the arguments of the command. `around`: the environment in which a batch system may provide hosts; `None` to
 /// ignore batch systems.
 pub(crate) fn understand(
-    words: Vec<OsString>,
+    arguments: Vec<OsString>,
     room: JobLimits,
     around: Option<&dyn JobEnvironment>,
 ) -> Result<Parsed, UsageError> {
-    let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
+    let parts: Vec<&[OsString]> = arguments.split(|word| word == ":").collect();
     let only = parts.len() == 1;
     let mut all = Vec::with_capacity(parts.len());
     for part in parts {
@@ -411,7 +411,7 @@ pub(crate) fn understand(
     match &mut request.hosts {
         Some(hosts) => hosts.gdb = gdb,
         None => {
-            not_crowded(&request, room, map_by)?;
+            check_oversubscription(&request, room, map_by)?;
             request.choose(gdb.as_deref())?;
         }
     }
@@ -551,7 +551,11 @@ fn per_host_number(text: &str) -> Result<u32, UsageError> {
 }
 
 /// Checks that there is a CPU for each rank, if the user requires that.
-fn not_crowded(request: &JobRequest, room: JobLimits, map_by: MapBy) -> Result<(), UsageError> {
+fn check_oversubscription(
+    request: &JobRequest,
+    room: JobLimits,
+    map_by: MapBy,
+) -> Result<(), UsageError> {
     let (ranks, cpus) = (request.size(), room.cpus);
     if !map_by.is_strict || ranks as usize <= cpus {
         return Ok(());
@@ -580,12 +584,12 @@ fn gdb_reads(
     text: &str,
     reader_is_named: bool,
 ) -> Result<(), UsageError> {
-    if reader_is_named && request.stdin != StdinTarget::Nobody {
+    if reader_is_named && request.stdin != StdinTarget::NoRank {
         return Err(UsageError(format!(
             "--gdb {text}: gdb takes standard input; leave --stdin out, or let the ranks read files"
         )));
     }
-    request.stdin = StdinTarget::Nobody;
+    request.stdin = StdinTarget::NoRank;
     Ok(())
 }
 
@@ -659,18 +663,18 @@ fn seconds(text: &str) -> Result<Duration, UsageError> {
         .parse()
         .ok()
         .filter(|seconds: &f64| *seconds > 0.0 && *seconds < 1e9);
-    let words = || {
+    let invalid = || {
         UsageError(format!(
             "--timeout {text}: expected a number of seconds above 0, for example 60 or 0.5"
         ))
     };
-    number.map(Duration::from_secs_f64).ok_or_else(words)
+    number.map(Duration::from_secs_f64).ok_or_else(invalid)
 }
 
 fn reader(text: &str) -> Result<StdinTarget, UsageError> {
     match (text, text.parse()) {
         ("all", _) => Ok(StdinTarget::All),
-        ("none", _) => Ok(StdinTarget::Nobody),
+        ("none", _) => Ok(StdinTarget::NoRank),
         (_, Ok(rank)) => Ok(StdinTarget::Rank(rank)),
         (_, Err(_)) => Err(UsageError(format!(
             "--stdin {text}: expected the number of a rank, all or none"
@@ -689,22 +693,22 @@ mod tests {
 
     const ROOM: JobLimits = JobLimits { cpus: 2, nodes: 1 };
 
-    fn words(line: &str) -> Vec<OsString> {
+    fn arguments(line: &str) -> Vec<OsString> {
         line.split_ascii_whitespace().map(OsString::from).collect()
     }
 
     fn run(line: &str) -> JobRequest {
-        match parse(words(line), ROOM) {
+        match parse(arguments(line), ROOM) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
-    fn a_job_has_as_many_ranks_as_all_its_nodes_hold() {
+    fn the_number_of_ranks_is_limited_by_the_nodes() {
         let limit = |nodes| {
             let room = JobLimits { cpus: 2, nodes };
-            match parse(words("-n 2048 a : -n 1 b"), room) {
+            match parse(arguments("-n 2048 a : -n 1 b"), room) {
                 Err(UsageError(text)) => text,
                 Ok(Parsed::Run(request)) => request.size().to_string(),
                 other => panic!("{other:?}"),
@@ -716,14 +720,14 @@ mod tests {
     }
 
     fn refused(line: &str) -> String {
-        match parse(words(line), ROOM) {
+        match parse(arguments(line), ROOM) {
             Err(UsageError(text)) => text,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn clap_definition_passes_debug_assert() {
         Options::command().debug_assert();
     }
 
@@ -741,7 +745,10 @@ mod tests {
     fn options_end_at_the_program() {
         let request = run("-l -n 3 ./a -n 5 --timeout x -genv");
         assert_eq!(request.apps[0].ranks, 3);
-        assert_eq!(request.apps[0].arguments, words("-n 5 --timeout x -genv"));
+        assert_eq!(
+            request.apps[0].arguments,
+            arguments("-n 5 --timeout x -genv")
+        );
         assert!(request.tag_output);
         assert_eq!(run("-n 2 -- -odd").apps[0].program, "-odd");
     }
@@ -761,18 +768,18 @@ mod tests {
             [variable("A", "1"), variable("C", "3=4"), variable("C", "5")]
         );
         assert_eq!((second.ranks, second.folder.as_ref()), (2, None));
-        assert_eq!(second.arguments, words("w1"));
+        assert_eq!(second.arguments, arguments("w1"));
     }
 
     #[test]
-    fn values_that_look_like_options_belong_to_their_variable() {
+    fn env_values_may_look_like_options() {
         let request = run("-env FLAGS -O2 -np 2 a");
         assert_eq!(request.apps[0].variables, [("FLAGS".into(), "-O2".into())]);
         assert_eq!(request.apps[0].ranks, 2);
     }
 
     #[test]
-    fn global_options_count_wherever_they_stand() {
+    fn global_options_may_stand_after_any_program() {
         let request = run("-n 1 a : -l -timeout 1.5 -bind-to none -n 1 b");
         assert!(request.tag_output);
         assert_eq!(request.timeout, Some(Duration::from_millis(1500)));
@@ -780,13 +787,13 @@ mod tests {
     }
 
     #[test]
-    fn options_of_habit_are_accepted() {
+    fn options_without_effect_are_accepted() {
         let request = run("--oversubscribe --allow-run-as-root -oversubscribe -lv -n 2 a");
         assert!(request.verbose && request.tag_output);
     }
 
     #[test]
-    fn an_unknown_option_is_named_with_the_nearest() {
+    fn unknown_option_error_names_the_nearest_option() {
         assert!(
             refused("--tag-ouput a")
                 .contains("unknown option --tag-ouput; the nearest is --tag-output")
@@ -799,8 +806,8 @@ mod tests {
     }
 
     #[test]
-    fn options_of_other_launchers_are_answered_with_what_to_do() {
-        for (line, words) in [
+    fn options_of_other_launchers_get_a_replacement() {
+        for (line, expected_text) in [
             (
                 "--add-host a ./a",
                 "type --host NAME:SLOTS,... or --hostfile FILE",
@@ -840,26 +847,30 @@ mod tests {
             ("--topology core:2 ./a", "add --dry-run"),
             ("--dry-run --topology core ./a", "core has no colon"),
         ] {
-            assert!(refused(line).contains(words), "{line}: {}", refused(line));
+            assert!(
+                refused(line).contains(expected_text),
+                "{line}: {}",
+                refused(line)
+            );
         }
         assert!(run("-prepend-rank -genvall -n 2 ./a").tag_output);
     }
 
     #[test]
-    fn readers_of_standard_input_are_understood() {
+    fn stdin_option_values_are_parsed() {
         assert_eq!(run("./a").stdin, StdinTarget::Rank(0));
         assert_eq!(run("-n 4 -stdin 3 ./a").stdin, StdinTarget::Rank(3));
         assert_eq!(run("-s all ./a").stdin, StdinTarget::All);
-        assert_eq!(run("--stdin=none ./a").stdin, StdinTarget::Nobody);
+        assert_eq!(run("--stdin=none ./a").stdin, StdinTarget::NoRank);
         assert!(
             StdinTarget::All.reaches(7)
-                && !StdinTarget::Nobody.reaches(0)
+                && !StdinTarget::NoRank.reaches(0)
                 && !StdinTarget::Rank(1).reaches(0)
         );
     }
 
     #[test]
-    fn a_bad_number_of_ranks_is_answered_in_words() {
+    fn invalid_rank_counts_are_refused_with_the_range() {
         assert_eq!(refused("-n 0 a"), "-n 0: a job needs at least one rank");
         assert_eq!(
             refused("-n x a"),
@@ -881,10 +892,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_program_or_option_value_is_an_error() {
         assert!(refused("-n 4").contains("no program to start"));
         assert!(refused("").contains("no program to start"));
-        for (line, words) in [
+        for (line, expected_text) in [
             ("-n", "nothing stands behind -n; expected -n <RANKS>."),
             ("-np", "nothing stands behind -np; expected -np <RANKS>."),
             (
@@ -905,7 +916,7 @@ mod tests {
             ),
         ] {
             assert!(
-                refused(line).starts_with(words),
+                refused(line).starts_with(expected_text),
                 "{line}: {}",
                 refused(line)
             );
@@ -918,7 +929,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_set_is_remarked() {
+    fn exporting_an_unset_variable_gives_a_remark() {
         let request = run("-x RMPI_TEST_NO_SUCH_VARIABLE a");
         assert!(request.remarks[0].contains("RMPI_TEST_NO_SUCH_VARIABLE: no such variable"));
         assert_eq!(request.apps[0].variables, []);
@@ -926,11 +937,11 @@ mod tests {
 
     #[test]
     fn help_shows_examples_and_goes_to_standard_output() {
-        let Ok(Parsed::Print(help)) = parse(words("-help"), ROOM) else {
+        let Ok(Parsed::Print(help)) = parse(arguments("-help"), ROOM) else {
             panic!("no help")
         };
         assert!(help.contains("rmpiexec -n 64 ./a.out"), "{help}");
-        let Ok(Parsed::Print(version)) = parse(words("--version"), ROOM) else {
+        let Ok(Parsed::Print(version)) = parse(arguments("--version"), ROOM) else {
             panic!("no version")
         };
         assert!(version.starts_with("rmpiexec "), "{version}");

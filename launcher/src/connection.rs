@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_waits_until_the_other_side_has_all() {
+    fn closing_waits_until_the_peer_has_read_all() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, _) = listener.accept().unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_goes_later_and_whole() {
+    fn partially_sent_frames_are_completed_later() {
         for (mut one, mut other) in [FrameConnection::pair().unwrap(), piped()] {
             let long = Order::Input(vec![7; 3 << 20]);
             long.put(&mut one.outbox);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_forgotten_where_always_something_waits() {
+    fn sent_bytes_are_freed_while_data_is_still_queued() {
         let (mut one, mut other) = FrameConnection::pair().unwrap();
         let mut scratch = vec![0; 1 << 16];
         for _ in 0..2000 {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_other_side_is_seen_by_who_reads_and_by_who_writes() {
+    fn disconnect_is_reported_on_read_and_write() {
         for (mut one, other) in [FrameConnection::pair().unwrap(), piped()] {
             drop(other);
             assert_eq!(one.fill(&mut [0; 10]), Err(Disconnected));

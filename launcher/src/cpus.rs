@@ -36,7 +36,7 @@ impl CpuList {
 
     /// Whether the two sets intersect.
     #[must_use]
-    pub fn meets(&self, others: &Self) -> bool {
+    pub fn intersects(&self, others: &Self) -> bool {
         self.0.iter().any(|cpu| others.0.binary_search(cpu).is_ok())
     }
 
@@ -122,9 +122,9 @@ fn limit_of(folder: &Path) -> Option<usize> {
             read("cpu.cfs_period_us")?.trim()
         ))
     })?;
-    let mut words = text.split_ascii_whitespace().map(str::parse::<usize>);
+    let mut fields = text.split_ascii_whitespace().map(str::parse::<usize>);
     // Without a quota the first word is `max` or `-1`, which does not parse.
-    let (quota, period) = (words.next()?.ok()?, words.next()?.ok()?);
+    let (quota, period) = (fields.next()?.ok()?, fields.next()?.ok()?);
     (period > 0).then(|| quota.div_ceil(period).max(1))
 }
 
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn words_hold_one_bit_per_cpu() {
+    fn mask_words_hold_one_bit_per_cpu() {
         assert_eq!(cpus(&[0, 1, 65]).words(), [3, 2]);
         assert_eq!(CpuList::default().words(), [0_u64; 0]);
     }
 
     #[test]
-    fn the_least_quota_of_all_groups_around_counts_rounded_up() {
+    fn the_smallest_quota_of_all_enclosing_cgroups_counts() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("a/b");
         std::fs::create_dir_all(&group).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_form_of_a_quota_is_understood() {
+    fn cgroup_v1_quota_is_understood() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("cpu");
         std::fs::create_dir_all(&group).unwrap();

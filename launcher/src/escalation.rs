@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_climbs_through_sigterm_to_sigkill() {
+    fn an_interrupt_escalates_through_sigterm_to_sigkill() {
         let now = Instant::now();
         let expected = [
             (0, EscalationStep::Signal(Signal::SIGINT)),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_terminal_and_sigterm_end_in_sigkill() {
+    fn sighup_and_sigterm_escalate_to_sigkill() {
         let now = Instant::now();
         let hangup = steps(Escalation::signal(Signal::SIGHUP, now), now);
         assert_eq!(

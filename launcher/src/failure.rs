@@ -189,7 +189,7 @@ pub(crate) fn describe_signal(number: i32) -> (String, &'static str) {
         S::SIGKILL => "by a user, a batch system or the kernel when memory ran out",
         S::SIGTERM => "asked to end",
         S::SIGINT => "interrupted",
-        S::SIGPIPE => "it wrote to a pipe that nobody reads",
+        S::SIGPIPE => "it wrote to a pipe without a reader",
         S::SIGALRM => "a timer of its own, also where it could not end after MPI_Abort or an error",
         S::SIGXCPU => "its limit of CPU time",
         S::SIGXFSZ => "its limit of file size",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_is_the_ranks_own_and_never_zero() {
+    fn a_failure_keeps_the_exit_code_of_the_rank_and_is_never_zero() {
         for (how, code) in [
             (FailureCause::Code(7), 7),
             (FailureCause::Code(256), 1),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_name_rank_host_pid_and_cause() {
+    fn failure_text_names_rank_host_pid_and_cause() {
         let crashed = failure(FailureCause::Signal {
             number: 11,
             core: true,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_signals_have_words_too() {
+    fn real_time_signals_have_names() {
         assert_eq!(describe_signal(36).0, "SIGRTMIN+2");
     }
 }

@@ -37,12 +37,12 @@ impl Needs {
             Some(entry.d_val(endian))
         };
         let table = value(elf::DT_STRTAB)?;
-        let home = segments.iter().find(|part| {
+        let segment = segments.iter().find(|part| {
             let start = part.p_vaddr(endian);
             part.p_type(endian) == elf::PT_LOAD
                 && (start..start + part.p_filesz(endian)).contains(&table)
         })?;
-        let offset = home.p_offset(endian) + (table - home.p_vaddr(endian));
+        let offset = segment.p_offset(endian) + (table - segment.p_vaddr(endian));
         let strings = StringTable::new(data, offset, offset.checked_add(value(elf::DT_STRSZ)?)?);
         let mut needs = Self::default();
         let mut runpath = false;
@@ -67,7 +67,7 @@ impl Needs {
     pub(crate) fn foreign(&self) -> Option<(&str, &'static str)> {
         self.libraries
             .iter()
-            .find_map(|name| Some((name.as_str(), stranger(name)?)))
+            .find_map(|name| Some((name.as_str(), foreign_vendor(name)?)))
     }
 
     /// A `libmpi_abi` that the loader would find before the `libmpi_abi` in folder `ours`.
@@ -88,7 +88,7 @@ impl Needs {
 }
 
 /// Name of the MPI that a library of this file name belongs to, if it does not support this launcher.
-fn stranger(name: &str) -> Option<&'static str> {
+fn foreign_vendor(name: &str) -> Option<&'static str> {
     let maker = maker(name).filter(|maker| *maker != Maker::Mpich)?;
     Some(maker.name())
 }
@@ -148,7 +148,7 @@ pub(crate) fn loaded(pid: u32) -> Option<(PathBuf, &'static str)> {
     maps.lines().find_map(|line| {
         let path = Path::new(line.get(line.find('/')?..)?);
         let name = path.file_name()?.to_str()?;
-        Some((path.to_owned(), stranger(name)?))
+        Some((path.to_owned(), foreign_vendor(name)?))
     })
 }
 
@@ -178,12 +178,12 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn makers_are_told_by_the_file_name() {
+    fn mpi_vendor_is_recognized_by_the_library_name() {
         assert_eq!(maker("libmpi.so.40"), Some(Maker::OpenMpi));
         assert_eq!(maker("libmpi.so.12.3.1"), Some(Maker::Mpich));
         assert_eq!(maker("libmpifort.so.12"), Some(Maker::Mpich));
-        assert_eq!(stranger("libmpi.so.40"), Some("Open MPI"));
-        assert_eq!(stranger("libmpi.so.12.3.1"), None);
+        assert_eq!(foreign_vendor("libmpi.so.40"), Some("Open MPI"));
+        assert_eq!(foreign_vendor("libmpi.so.12.3.1"), None);
         for ours in [
             "libmpi_abi.so.1",
             "libmpi_abi.so",
@@ -201,8 +201,15 @@ mod tests {
         let source = folder.join("main.c");
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
         let (library, program) = (folder.join(soname), folder.join("main"));
-        let run =
-            |words: &[&str]| assert!(Command::new("cc").args(words).status().unwrap().success());
+        let run = |arguments: &[&str]| {
+            assert!(
+                Command::new("cc")
+                    .args(arguments)
+                    .status()
+                    .unwrap()
+                    .success()
+            )
+        };
         let (source, library) = (source.to_str().unwrap(), library.to_str().unwrap());
         let name = format!("-Wl,-soname,{soname}");
         run(&["-shared", "-xc", "/dev/null", &name, "-o", library]);
@@ -229,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_rpath_would_find_first_is_noticed_unless_it_is_ours() {
+    fn a_foreign_library_shadowing_ours_by_rpath_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = program(folder.path(), "libmpi_abi.so.1", "--disable-new-dtags");
         let needs = Needs::of(&path).unwrap();

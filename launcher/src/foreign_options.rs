@@ -196,7 +196,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_name_stands_once_and_without_dashes() {
+    fn foreign_option_names_are_unique_and_without_dashes() {
         let mut seen = HashSet::new();
         for name in OPTIONS.iter().flat_map(|(names, _)| *names) {
             assert!(seen.insert(name), "{name}");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_named_as_it_was_typed() {
+    fn advice_names_the_option_as_typed() {
         let message = advice("--add-host").unwrap();
         assert!(
             message.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),

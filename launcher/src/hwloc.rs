@@ -45,14 +45,14 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn hwloc_and_the_systems_files_agree_on_this_machine() {
+    fn hwloc_and_sysfs_agree_on_this_machine() {
         let allowed = CpuList::allowed();
         let files = CpuTopology::read(Path::new("/sys/devices/system"), &allowed);
         assert_eq!(read(&allowed), Some(files));
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_not_made_up() {
+    fn hwloc_rejects_a_cpu_that_does_not_exist() {
         assert_eq!(read(&CpuList::new(vec![0, 8191])), None);
     }
 }

@@ -318,7 +318,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_rank_is_told_how_long_each_phase_took_whatever_the_clock_of_its_host_shows() {
+    fn launch_durations_do_not_depend_on_the_host_clock() {
         let at = Duration::from_nanos;
         let durations = some_begun().durations(at(7), at(11));
         let whole = [
@@ -341,13 +341,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_job_goes_to_bytes_and_back() {
+    fn a_job_round_trips_through_encoding() {
         let job = some_job();
         assert_eq!(NodeJob::decode(&encoded(&job)), Some(job));
     }
 
     #[test]
-    fn programs_that_were_told_before_complete_a_job() {
+    fn programs_sent_before_complete_a_job() {
         let whole = some_job();
         let mut job = NodeJob {
             programs: Vec::new(),
@@ -391,7 +391,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_parts_are_told_that_one_of_them_is_crowded() {
+    fn all_blocks_are_crowded_when_one_is() {
         let durations = |ranks: usize, parts: u32| -> Vec<bool> {
             let one = some_job();
             let job = NodeJob {
@@ -413,7 +413,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_no_front_would_tell_is_refused() {
+    fn inconsistent_jobs_are_rejected_by_the_decoder() {
         let bytes = encoded(&some_job());
         assert_eq!(NodeJob::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(NodeJob::decode(&[&bytes[..], &[0]].concat()), None);

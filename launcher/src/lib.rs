@@ -95,9 +95,9 @@ use wireup::NodeMap;
 const USAGE_CODE: u8 = 2;
 
 /// Runs the command with these arguments, its name first; returns its exit code.
-pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = words.skip(1).collect();
-    if let [only] = &words[..] {
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.skip(1).collect();
+    if let [only] = &arguments[..] {
         match only.to_str() {
             Some(shepherd::shell::OPTION) => return ExitCode::from(shepherd::serve_remote()),
             Some(shepherd::step::OPTION) => return ExitCode::from(shepherd::serve_in_step()),
@@ -109,19 +109,20 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let nodes = match nodes_here(std::env::var_os("RMPI_LOCAL_NODES")) {
         Ok(nodes) => nodes,
-        Err(words) => return complain(&words, 1),
+        Err(message) => return complain(&message, 1),
     };
     let room = JobLimits {
         cpus: granted,
         nodes,
     };
-    let mut request = match cli::understand(words, room, Some(&allocation::ProcessEnvironment)) {
+    let mut request = match cli::understand(arguments, room, Some(&allocation::ProcessEnvironment))
+    {
         Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
-        Err(UsageError(words)) => return complain(&words, USAGE_CODE),
+        Err(UsageError(message)) => return complain(&message, USAGE_CODE),
     };
-    if let Err(UsageError(words)) = request.make_local(&front::host(), room) {
-        return complain(&words, USAGE_CODE);
+    if let Err(UsageError(message)) = request.make_local(&front::host(), room) {
+        return complain(&message, USAGE_CODE);
     }
     if request.hosts.is_some() {
         return on_hosts(request, phases);
@@ -287,7 +288,7 @@ fn divide(
 fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     let (bytes, most) = (bytes >> 20, most >> 20);
     std::io::Error::other(format!(
-        "the programs with their arguments and environments have {bytes} MiB, of which {most} can be told to the node \
+        "the programs with their arguments and environments have {bytes} MiB, of which {most} can be sent to the node \
          daemon; start fewer programs, or make the environment smaller"
     ))
 }

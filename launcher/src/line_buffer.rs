@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_goes_out_when_it_is_whole() {
+    fn only_complete_lines_are_written() {
         let mut lines = LineBuffer::default();
         assert_eq!(lines.push(b"one"), None);
         assert_eq!(
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_needs_no_end() {
+    fn the_last_line_needs_no_newline() {
         let mut lines = LineBuffer::default();
         assert_eq!(lines.push(b"a\nb").as_deref(), Some(&b"a\n"[..]));
         assert!(lines.is_pending());
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_too_long_to_keep_is_split_without_loss() {
+    fn an_overlong_line_is_split_without_loss() {
         let mut lines = LineBuffer::default();
         let piece = vec![0xff_u8; 65536];
         let out: Vec<Vec<u8>> = (0..40).filter_map(|_| lines.push(&piece)).collect();

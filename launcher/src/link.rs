@@ -2,7 +2,7 @@
 //! The protocol between the front and a node daemon: encodes and decodes messages. This module does no I/O.
 //!
 //! | offset | bytes | field  | |
-//! |-------:|------:|--------|-|
+//! |-------:|------:|--------|------------------------------------------------------------------------|
 //! |      0 |     4 | length | bytes after this field, little endian, at most [`LONGEST_FRAME_BYTES`] |
 //! |      4 |     1 | kind   | 1.. orders to the daemon, 129.. events from it |
 //! |      5 |     – | body   | numbers little endian, text and data to the end of the frame |
@@ -316,7 +316,7 @@ impl Order {
             }),
             Self::Release => frame(out, 7, |_| ()),
             Self::Tool(command) => frame(out, 8, |body| {
-                body.extend(command.iter().flat_map(|word| word.as_bytes_with_nul()));
+                body.extend(command.iter().flat_map(|string| string.as_bytes_with_nul()));
             }),
             Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
             Self::Programs(programs) => frame(out, PROGRAMS, |body| {
@@ -429,12 +429,12 @@ impl NodeEvent {
                 body.push(*phase as u8);
                 body.extend(at.to_le_bytes());
             }),
-            Self::Ended(gone) => frame(out, 136, |body| {
-                body.extend(gone.signalled.to_le_bytes());
-                body.extend(gone.killed.to_le_bytes());
-                body.extend(gone.leftovers.to_le_bytes());
-                body.extend(gone.tools.to_le_bytes());
-                body.extend(gone.stubborn.iter().flat_map(|pid| pid.to_le_bytes()));
+            Self::Ended(summary) => frame(out, 136, |body| {
+                body.extend(summary.signalled.to_le_bytes());
+                body.extend(summary.killed.to_le_bytes());
+                body.extend(summary.leftovers.to_le_bytes());
+                body.extend(summary.tools.to_le_bytes());
+                body.extend(summary.stubborn.iter().flat_map(|pid| pid.to_le_bytes()));
             }),
         }
     }
@@ -594,7 +594,7 @@ impl Body<'_> {
     fn texts(&self) -> Result<Vec<CString>, Garbled> {
         let texts = self.0.split_inclusive(|byte| *byte == 0);
         texts
-            .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
+            .map(|string| CString::from_vec_with_nul(string.to_vec()).map_err(|_| Garbled))
             .collect()
     }
 
@@ -607,11 +607,11 @@ impl Body<'_> {
     }
 
     /// Parses a NUL-terminated text.
-    fn word(&mut self) -> Result<String, Garbled> {
+    fn string(&mut self) -> Result<String, Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
-        let (word, rest) = self.0.split_at(end);
+        let (string, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
-        String::from_utf8(word.to_vec()).map_err(|_| Garbled)
+        String::from_utf8(string.to_vec()).map_err(|_| Garbled)
     }
 
     fn rest(&self) -> Vec<u8> {
@@ -671,7 +671,7 @@ fn take_failure(body: &mut Body<'_>) -> Result<RankFailure, Garbled> {
     let (finalized, how) = (body.byte()? != 0, body.byte()?);
     let value = body.number()?;
     let code = value.cast_signed();
-    let missing = body.word()?;
+    let missing = body.string()?;
     let how = match how {
         0 => FailureCause::NotStarted(body.text()?),
         1 => FailureCause::Signal {
@@ -842,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn events_cut_into_single_bytes_arrive_whole_and_in_order() {
+    fn events_arriving_byte_by_byte_are_decoded_in_order() {
         let mut bytes = Vec::new();
         events().iter().for_each(|event| event.put(&mut bytes));
         let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
@@ -854,7 +854,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_of_a_job_is_that_of_its_order() {
+    fn job_frames_equal_the_encoded_order() {
         let mut put = Vec::new();
         Order::Job(Box::new(some_job())).put(&mut put);
         assert_eq!(Order::job_frame(&some_job()), Ok(put));
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_arrive_together_are_read_one_by_one() {
+    fn orders_arriving_together_are_decoded_one_by_one() {
         let mut bytes = Vec::new();
         orders().iter().for_each(|order| order.put(&mut bytes));
         let mut inbox = Inbox::default();
@@ -874,7 +874,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_no_or_absurd_length_is_garbled() {
+    fn a_frame_of_zero_or_huge_length_is_rejected() {
         for length in [0, u32::MAX] {
             let mut inbox = Inbox::default();
             inbox.add(&length.to_le_bytes());
@@ -884,7 +884,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered_without_a_panic(
+        fn arbitrary_bytes_never_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..300), kind: u8,
         ) {
             let mut framed = Vec::new();

@@ -111,7 +111,7 @@ pub(crate) enum DebugState {
 }
 
 /// A command that a tool requests to be started on each host: the program and its arguments.
-pub(crate) type ToolWords = Vec<CString>;
+pub(crate) type ToolCommand = Vec<CString>;
 
 /// This process's access to the symbols.
 #[derive(Debug)]
@@ -143,9 +143,9 @@ impl Starter {
     }
 
     /// Publishes the reason for the abort.
-    pub(crate) fn name_cause(&mut self, words: &str) {
-        let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
-        ABORT_STRING.write(words.into_raw());
+    pub(crate) fn name_cause(&mut self, cause: &str) {
+        let cause = CString::new(cause.replace('\0', " ")).unwrap_or_default();
+        ABORT_STRING.write(cause.into_raw());
     }
 
     /// Publishes the path of the FIFO to which a tool writes a byte after it has stored a command to start.
@@ -159,22 +159,22 @@ impl Starter {
     }
 
     /// The command that a tool has requested, if any.
-    pub(crate) fn tool(&self) -> Option<ToolWords> {
+    pub(crate) fn tool(&self) -> Option<ToolCommand> {
         let path = EXECUTABLE_PATH.read();
         let arguments = SERVER_ARGUMENTS.read();
-        let path = first_word(&path).filter(|path| !path.is_empty())?;
-        let mut words = vec![path.to_owned()];
+        let path = first_argument(&path).filter(|path| !path.is_empty())?;
+        let mut command = vec![path.to_owned()];
         let mut rest = &arguments[..];
-        while let Some(word) = first_word(rest).filter(|word| !word.is_empty()) {
-            rest = &rest[word.to_bytes_with_nul().len()..];
-            words.push(word.to_owned());
+        while let Some(argument) = first_argument(rest).filter(|argument| !argument.is_empty()) {
+            rest = &rest[argument.to_bytes_with_nul().len()..];
+            command.push(argument.to_owned());
         }
-        Some(words)
+        Some(command)
     }
 }
 
 /// The text up to the first NUL; `None` if there is no NUL.
-fn first_word(bytes: &[u8]) -> Option<&CStr> {
+fn first_argument(bytes: &[u8]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(bytes).ok()
 }
 
@@ -383,18 +383,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_starter_is_taken_once_and_reads_what_a_tool_wrote() {
+    fn the_mpir_starter_is_unique_and_reads_tool_variables() {
         let mut starter = Starter::take().unwrap();
         assert!(Starter::take().is_none());
         assert!(!starter.is_being_debugged() && starter.tool().is_none());
         EXECUTABLE_PATH.write(padded(b"/bin/tool"));
-        let words = |starter: &Starter| starter.tool().unwrap();
-        assert_eq!(words(&starter), [c"/bin/tool"]);
+        let command = |starter: &Starter| starter.tool().unwrap();
+        assert_eq!(command(&starter), [c"/bin/tool"]);
         SERVER_ARGUMENTS.write(padded(b"-a\0two words\0"));
-        assert_eq!(words(&starter), [c"/bin/tool", c"-a", c"two words"]);
+        assert_eq!(command(&starter), [c"/bin/tool", c"-a", c"two words"]);
         // A text without a terminating NUL is not an argument.
         SERVER_ARGUMENTS.write([b'x'; 1024]);
-        assert_eq!(words(&starter), [c"/bin/tool"]);
+        assert_eq!(command(&starter), [c"/bin/tool"]);
         EXECUTABLE_PATH.write([b'x'; 256]);
         assert_eq!(starter.tool(), None);
         starter.name_fifo(&"x".repeat(256));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_the_table_and_its_rows_are_published() {
+    fn the_mpir_process_table_is_published_with_its_size() {
         let (here, there) = (leak(c"here".into()), leak(c"here".into()));
         let mut table = ProcessTable::of(&[(c"/bin/true", 2)]);
         table.set_process(0, here, 7);

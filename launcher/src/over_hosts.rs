@@ -582,7 +582,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_with_devices_and_little_memory_to_lock_are_named() {
+    fn hosts_with_a_low_memlock_limit_are_named() {
         let facts = |locked, has_devices| HostFacts {
             name: String::new(),
             cpus: 1,

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_several_programs_are_told_with_their_program() {
+    fn the_map_names_the_program_of_each_rank() {
         let (request, plan) = plan("--dry-run --topology core:2 -n 1 ./a : -n 1 ./b", 9, 9);
         assert_eq!(
             plan.lines(&request),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_below_the_mask_leaves_ranks_free() {
+    fn a_cpu_quota_below_the_mask_leaves_ranks_unbound() {
         assert_eq!(
             plan("-n 2 a", 2, 1).1.places[0].strength,
             AffinityStrength::Free
@@ -153,10 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn sharing_that_was_asked_for_is_remarked() {
-        let (request, crowd) = plan("-n 5 --dry-run --topology core:2 --bind-to core a", 2, 2);
-        let said = crowd.remarks(&request).unwrap_or_default();
-        assert!(said.contains("5 ranks are bound to 2 CPUs"), "{said}");
+    fn requested_oversubscription_gives_a_remark() {
+        let (request, oversubscribed) =
+            plan("-n 5 --dry-run --topology core:2 --bind-to core a", 2, 2);
+        let remarks = oversubscribed.remarks(&request).unwrap_or_default();
+        assert!(remarks.contains("5 ranks are bound to 2 CPUs"), "{remarks}");
         for line in [
             "-n 5 a",
             "-n 2 --dry-run --topology core:2 --bind-to core a",

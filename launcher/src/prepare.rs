@@ -145,7 +145,7 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
         let cause = cause(&error);
         Err(NoProgram {
             message: format!(
-                "cannot tell the current folder: {cause}; go to one that exists, or name one with -wdir"
+                "cannot determine the current folder: {cause}; go to one that exists, or name one with -wdir"
             ),
             code: 1,
         })
@@ -274,7 +274,7 @@ fn in_bytes(
     Ok(JobProgram {
         path: text(&[path.as_bytes()])?,
         arguments: message
-            .map(|word| text(&[word.as_bytes()]))
+            .map(|argument| text(&[argument.as_bytes()]))
             .collect::<Result<_, _>>()?,
         environment: environment
             .into_iter()
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_numbered_through_all_programs() {
+    fn ranks_are_numbered_across_all_programs() {
         let request = request(vec![app(2, "/bin/true"), app(1, "/bin/false")]);
         let job = job(&request).unwrap();
         let placed: Vec<(u32, u32)> = job
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn teams_of_openmp_sleep_where_ranks_share_cores_unless_the_user_says_otherwise() {
+    fn openmp_waits_passively_where_ranks_share_cores() {
         let policy = |ranks: u32, variable: &[(&str, &str)]| {
             let one = App {
                 variables: variable.iter().map(|(a, b)| (a.into(), b.into())).collect(),
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn our_library_comes_before_what_the_user_has() {
+    fn our_library_precedes_the_users_library_path() {
         let mut environment = Environment::new();
         put_first(&mut environment, Path::new("/p/lib"));
         put_first(&mut environment, Path::new("/q/lib"));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_none_is_refused() {
+    fn an_invalid_working_folder_is_refused() {
         let at = |folder: &str| {
             let app = App {
                 folder: Some(folder.into()),

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_from_the_folder_of_the_rank() {
+    fn a_relative_path_starts_at_the_folder_of_the_rank() {
         let folder = folder_with("run", 0o755);
         let found = find_in(folder.path(), "./run", "/bin").unwrap();
         assert_eq!(found.as_os_str(), folder.path().join("run").as_os_str());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_this_folder_is_pointed_at() {
+    fn a_program_in_this_folder_is_suggested() {
         let folder = folder_with("run", 0o755);
         let problem = find_in(folder.path(), "run", "/nowhere")
             .unwrap_err()
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_files_that_are_no_programs_are_told_apart() {
+    fn folders_and_non_executable_files_have_distinct_errors() {
         let folder = folder_with("text", 0o644);
         let problem = find_in(folder.path(), "./text", "").unwrap_err();
         assert_eq!(problem.code, 126);

@@ -37,13 +37,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_ranges_are_taken_in_order_and_once() {
+    fn rank_lists_keep_order_without_duplicates() {
         assert_eq!(parse("3,0-1,1", 4), Ok(vec![3, 0, 1]));
         assert_eq!(parse("all", 3), Ok(vec![0, 1, 2]));
     }
 
     #[test]
-    fn what_is_no_list_is_told_with_what_is_expected() {
+    fn invalid_rank_lists_state_the_expected_form() {
         for text in ["", "a", "1,", "-1", "1-", "0x1"] {
             let message = parse(text, 4).unwrap_err();
             assert!(message.contains("for example 0,2-3"), "{text}: {message}");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_leave_in_their_order_and_their_room_is_given_back() {
+    fn sent_bytes_keep_order_and_their_memory_is_freed() {
         let mut outbox = SendBuffer::default();
         let all: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
         outbox.take(&mut all.clone());

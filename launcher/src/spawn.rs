@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_debugger_a_signal_comes_through() {
+    fn without_a_tracer_the_signal_is_delivered() {
         let mut alone = SigSet::empty();
         alone.add(Signal::SIGUSR2);
         alone.thread_block().unwrap();
@@ -296,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_several_threads_does_not_fork() {
+    fn fork_fails_in_a_process_with_several_threads() {
         // The test harness runs this test in a separate thread, so the process has several threads.
         assert_eq!(fork(), Err(Errno::EBUSY));
     }
 
     #[test]
-    fn a_process_that_is_not_there_cannot_be_watched() {
+    fn watching_a_missing_process_is_an_error() {
         assert!(watch(u32::MAX >> 1).is_err());
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_too_large_are_none() {
+    fn overflowing_strides_give_none() {
         let numbers = |first, step| {
             let series = StridedRanks {
                 first,
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back_as_they_were(numbers in proptest::collection::vec(0..99_u32, 0..40)) {
+        fn rank_numbers_round_trip_through_strides(numbers in proptest::collection::vec(0..99_u32, 0..40)) {
             let series = StridedRanks::of_all(&numbers).into_iter();
             let back: Option<Vec<u32>> = series.flat_map(StridedRanks::numbers).collect();
             prop_assert_eq!(back, Some(numbers));

@@ -102,10 +102,10 @@ impl CpuTopology {
         };
         let mut levels: Vec<(&str, u32)> = Vec::new();
         let mut mask = None;
-        for word in text.split_ascii_whitespace() {
-            let (name, value) = word
+        for level in text.split_ascii_whitespace() {
+            let (name, value) = level
                 .split_once(':')
-                .ok_or_else(|| error(&format!("{word} has no colon")))?;
+                .ok_or_else(|| error(&format!("{level} has no colon")))?;
             if name == "mask" {
                 let cpus =
                     list(value).ok_or_else(|| error(&format!("{value} is no list of CPUs")))?;
@@ -114,7 +114,7 @@ impl CpuTopology {
             }
             let name = LEVELS.into_iter().find(|level| *level == name);
             let name =
-                name.ok_or_else(|| error(&format!("{word} names nothing that CPUs share")))?;
+                name.ok_or_else(|| error(&format!("{level} names nothing that CPUs share")))?;
             let count = value
                 .parse()
                 .ok()
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_becomes_a_tree() {
+    fn a_topology_text_is_parsed_into_a_tree() {
         let machine = CpuTopology::parse("socket:2 numa:2 core:2 pu:2").unwrap();
         assert_eq!(machine.units().len(), 16);
         assert_eq!(part(&machine, TopologyLevel::Socket), ["0-7", "8-15"]);
@@ -338,8 +338,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_none_is_answered_in_words() {
-        for (text, words) in [
+    fn invalid_topology_texts_are_explained() {
+        for (text, expected) in [
             ("", "from 1 to 8192 CPUs"),
             ("core", "core has no colon"),
             ("core:x", "x is no number from 1"),
@@ -353,7 +353,7 @@ mod tests {
             ("core:2 mask:b", "b is no list"),
         ] {
             let error = CpuTopology::parse(text).unwrap_err();
-            assert!(error.contains(words), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_files_become_the_same_tree_with_siblings_together() {
+    fn sysfs_topology_groups_hardware_thread_siblings() {
         let folder = machine();
         let all = CpuTopology::read(folder.path(), &CpuList::new((0..8).collect()));
         let cpus: Vec<u32> = all.units().iter().map(|unit| unit.cpu).collect();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn without_files_each_cpu_is_a_core() {
+    fn without_sysfs_each_cpu_is_a_core() {
         let folder = tempfile::tempdir().unwrap();
         let read = CpuTopology::read(folder.path(), &CpuList::new(vec![3, 9]));
         assert_eq!(part(&read, TopologyLevel::Core), ["3", "9"]);

@@ -25,7 +25,7 @@ fn marks(folder: &Path, begin: &str) -> usize {
 }
 
 #[test]
-fn the_table_names_hosts_and_their_processes_and_no_rank_runs_before() {
+fn the_mpir_table_names_hosts_and_pids_before_ranks_run() {
     let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());
     let (tool, running) = launch(waiting(&lab, folder.path()));
     let rows = tool.table();
@@ -44,7 +44,7 @@ fn the_table_names_hosts_and_their_processes_and_no_rank_runs_before() {
 }
 
 #[test]
-fn a_program_of_the_debugger_is_started_on_each_host() {
+fn the_debuggers_tool_is_started_on_each_host() {
     let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());
     let running = waiting(&lab, folder.path()).start();
     until("all ranks run", || {
@@ -53,9 +53,9 @@ fn a_program_of_the_debugger_is_started_on_each_host() {
     let mut tool = attach(&running);
     let fifo = tool.text("MPIR_attach_fifo");
     let script = format!("touch {}/tool-on-$HOSTNAME", folder.path().display());
-    let words = ["-c", &script, ""].join("\0") + "\0";
+    let arguments = ["-c", &script, ""].join("\0") + "\0";
     tool.write_bytes("MPIR_executable_path", b"/bin/sh\0");
-    tool.write_bytes("MPIR_server_arguments", words.as_bytes());
+    tool.write_bytes("MPIR_server_arguments", arguments.as_bytes());
     tool.leave();
     fs::write(fifo, [1]).unwrap();
     until("the program has run on both hosts", || {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{meet, rmpiexec, script};
+use common::{barrier, rmpiexec, script};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ fn the_code_of_the_rank_that_failed_is_the_code_of_the_job() {
         .run()
         .expect(7);
     let outcome = outcome
-        .says("rank 2 on host ")
-        .says("exited with code 7")
-        .says("ended the remaining 3 ranks");
+        .reports("rank 2 on host ")
+        .reports("exited with code 7")
+        .reports("ended the remaining 3 ranks");
     assert!(outcome.err.lines().count() <= 5, "{}", outcome.err);
 }
 
 #[test]
 fn a_signal_is_named_and_added_to_128() {
-    for (signal, code, words) in [
+    for (signal, code, expected) in [
         (
             "SEGV",
             139,
@@ -44,29 +44,30 @@ fn a_signal_is_named_and_added_to_128() {
         script(3, &text)
             .run()
             .expect(code)
-            .says("rank 1 on host ")
-            .says(words);
+            .reports("rank 1 on host ")
+            .reports(expected);
     }
 }
 
 #[test]
 fn ranks_that_ignore_sigterm_are_killed_after_a_second() {
     let folder = tempfile::tempdir().unwrap();
-    let meet = meet(3, folder.path());
-    let text =
-        format!("trap '' TERM; {meet}; [ $RMPI_RANK = 0 ] && exit 3; while :; do sleep 0.1; done");
+    let barrier = barrier(3, folder.path());
+    let text = format!(
+        "trap '' TERM; {barrier}; [ $RMPI_RANK = 0 ] && exit 3; while :; do sleep 0.1; done"
+    );
     let start = Instant::now();
     let outcome = script(3, &text).run().expect(3);
     assert!(start.elapsed() >= Duration::from_secs(1));
-    outcome.says("ended the remaining 2 ranks, 2 of them with SIGKILL");
+    outcome.reports("ended the remaining 2 ranks, 2 of them with SIGKILL");
 }
 
 #[test]
 fn ranks_may_clean_up_on_sigterm() {
     let folder = tempfile::tempdir().unwrap();
-    let meet = meet(2, folder.path());
+    let barrier = barrier(2, folder.path());
     let text = format!(
-        "trap 'echo cleaned; exit 0' TERM; {meet}; [ $RMPI_RANK = 0 ] && exit 3; while :; do sleep 0.05; done"
+        "trap 'echo cleaned; exit 0' TERM; {barrier}; [ $RMPI_RANK = 0 ] && exit 3; while :; do sleep 0.05; done"
     );
     let outcome = script(2, &text).run().expect(3);
     assert_eq!(outcome.out, "cleaned\n");
@@ -75,16 +76,16 @@ fn ranks_may_clean_up_on_sigterm() {
 #[test]
 fn a_stopped_rank_is_ended_too() {
     let text = "[ $RMPI_RANK = 0 ] && kill -STOP $$; sleep 0.3; exit 5";
-    script(2, text).run().expect(5).says("rank 1 on host ");
+    script(2, text).run().expect(5).reports("rank 1 on host ");
 }
 
 #[test]
-fn programs_that_are_no_mpi_programs_may_end_whenever_they_like() {
+fn non_mpi_programs_may_end_at_any_time() {
     script(4, "sleep 0.0$RMPI_RANK").run().expect(0);
 }
 
 #[test]
-fn the_crash_is_named_and_not_what_follows_from_it() {
+fn the_first_crash_is_reported_not_its_consequences() {
     // Rank 2 crashes. Rank 0 notices the end of file and exits at once, as a program with sockets would.
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
@@ -93,7 +94,10 @@ fn the_crash_is_named_and_not_what_follows_from_it() {
         "case $RMPI_RANK in 2) exec 3<>{0}; sleep 0.2; kill -SEGV $$;; 0) read x <{0}; exit 1;; esac; sleep 100",
         fifo.display()
     );
-    script(3, &text).run().expect(139).says("rank 2 on host ");
+    script(3, &text)
+        .run()
+        .expect(139)
+        .reports("rank 2 on host ");
 }
 
 #[test]
@@ -103,18 +107,18 @@ fn the_time_limit_ends_the_job_with_124() {
         .run()
         .expect(124);
     outcome
-        .says("the time of 2.5 s is over, the job is ended")
-        .says("ended the remaining 3 ranks");
+        .reports("the time of 2.5 s is over, the job is ended")
+        .reports("ended the remaining 3 ranks");
     rmpiexec(["-n", "3", "--timeout", "100", "true"])
         .run()
         .expect(0);
 }
 
-fn interrupted(text: &str, signal: Signal, code: i32, words: &str) {
+fn interrupted(text: &str, signal: Signal, code: i32, expected: &str) {
     let running = script(3, text).start();
     running.wait_for(3, "sleep 100");
     running.signal(signal);
-    running.finish().expect(code).says(words);
+    running.finish().expect(code).reports(expected);
 }
 
 #[test]
@@ -123,36 +127,36 @@ fn an_interrupt_reaches_the_ranks_and_gives_130() {
 }
 
 /// Pause after which an equal signal counts as another request: two equal signals within 200 ms count as one.
-const ANOTHER_WISH: Duration = Duration::from_millis(250);
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[test]
 fn a_second_interrupt_kills_at_once() {
     let mut running = script(3, "trap '' INT TERM; sleep 100; sleep 100").start();
     running.wait_for(3, "sleep 100");
     running.signal(Signal::SIGINT);
-    running.wait_for_words("SIGINT received");
-    std::thread::sleep(ANOTHER_WISH);
+    running.wait_for_text("SIGINT received");
+    std::thread::sleep(SIGNAL_INTERVAL);
     running.signal(Signal::SIGINT);
-    running.finish().expect(130).says("killing all ranks");
+    running.finish().expect(130).reports("killing all ranks");
 }
 
 #[test]
-fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
+fn a_third_signal_kills_a_stopped_daemon() {
     let mut running = script(2, "sleep 100").start();
     running.wait_for(2, "sleep 100");
     common::send(running.daemon(), Signal::SIGSTOP);
     running.signal(Signal::SIGINT);
-    running.wait_for_words("SIGINT received");
-    std::thread::sleep(ANOTHER_WISH);
+    running.wait_for_text("SIGINT received");
+    std::thread::sleep(SIGNAL_INTERVAL);
     running.signal(Signal::SIGINT);
-    running.wait_for_words("killing all ranks");
-    std::thread::sleep(ANOTHER_WISH);
+    running.wait_for_text("killing all ranks");
+    std::thread::sleep(SIGNAL_INTERVAL);
     running.signal(Signal::SIGINT);
     running.finish().expect(130);
 }
 
 #[test]
-fn a_signal_that_comes_twice_at_once_is_one_wish() {
+fn a_signal_repeated_at_once_counts_once() {
     // Two signals are sent as by the `timeout` command, which signals the process and then its group. A round in which
     // the busy machine delays the second signal too long proves nothing and is repeated.
     let text = "trap 'sleep 0.6; echo cleaned; exit 0' TERM; while :; do sleep 0.05; done";
@@ -199,7 +203,7 @@ fn ranks_that_ignore_an_interrupt_get_sigterm_after_two_seconds() {
 }
 
 #[test]
-fn sigterm_and_a_lost_terminal_end_the_job_with_their_codes() {
+fn sigterm_and_sighup_end_the_job_with_their_codes() {
     interrupted("sleep 100", Signal::SIGTERM, 143, "SIGTERM received");
     interrupted("sleep 100", Signal::SIGHUP, 129, "SIGHUP received");
     interrupted(
@@ -245,7 +249,7 @@ fn user_signals_are_passed_on() {
 }
 
 #[test]
-fn stop_and_go_reach_the_ranks() {
+fn sigtstp_and_sigcont_reach_the_ranks() {
     let running = script(2, "sleep 100").start();
     let ranks = running.wait_for(2, "sleep 100");
     let state = |pid: u32| {
@@ -267,11 +271,11 @@ fn stop_and_go_reach_the_ranks() {
 }
 
 #[test]
-fn the_others_go_on_if_asked_for_and_the_first_failure_is_told_at_the_end() {
+fn keep_going_reports_the_first_failure_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
-    let meet = meet(4, folder.path());
+    let barrier = barrier(4, folder.path());
     let text = format!(
-        "{meet}; case $RMPI_RANK in 1) exit 7;; 2) sleep 1; kill -SEGV $$;; *) sleep 1; echo through;; esac"
+        "{barrier}; case $RMPI_RANK in 1) exit 7;; 2) sleep 1; kill -SEGV $$;; *) sleep 1; echo through;; esac"
     );
     let outcome = rmpiexec(["--keep-going", "-n", "4", "sh", "-c", &text])
         .run()
@@ -309,6 +313,6 @@ fn a_job_that_goes_on_can_still_be_ended() {
     .run();
     outcome
         .expect(3)
-        .says("the time of 3 s is over")
-        .says("ended the remaining 2 ranks");
+        .reports("the time of 3 s is over")
+        .reports("ended the remaining 2 ranks");
 }

@@ -17,8 +17,8 @@ const ATTACHED: &str =
     "for word; do case $word in 'shell echo > '*) eval \"${word#shell }\";; esac; done";
 
 /// `rmpiexec` with this script as gdb.
-fn job(folder: &Path, gdb: &str, words: &[&str]) -> Job {
-    with_gdb(rmpiexec(words), folder, gdb)
+fn job(folder: &Path, gdb: &str, arguments: &[&str]) -> Job {
+    with_gdb(rmpiexec(arguments), folder, gdb)
 }
 
 fn with_gdb(mut job: Job, folder: &Path, gdb: &str) -> Job {
@@ -31,7 +31,7 @@ fn with_gdb(mut job: Job, folder: &Path, gdb: &str) -> Job {
 }
 
 #[test]
-fn it_has_standard_input_and_the_ranks_wait_for_it() {
+fn gdb_gets_standard_input_while_ranks_are_held() {
     let folder = tempfile::tempdir().unwrap();
     let gdb = format!(
         "for word; do case $word in 'attach '*) grep -c '^State:.T' /proc/${{word#attach }}/status;; esac; done\n\
@@ -58,7 +58,7 @@ fn it_has_standard_input_and_the_ranks_wait_for_it() {
 }
 
 #[test]
-fn one_that_ends_too_early_lets_all_go() {
+fn ranks_run_when_gdb_ends_early() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = job(
         folder.path(),
@@ -67,12 +67,12 @@ fn one_that_ends_too_early_lets_all_go() {
     )
     .run();
     let outcome = outcome.expect(0);
-    let outcome = outcome.says("gdb has ended before it came to its ranks; all ranks go on");
+    let outcome = outcome.reports("gdb has ended before it came to its ranks; all ranks go on");
     assert_eq!(outcome.out, "ran\nran\nran\n");
 }
 
 #[test]
-fn it_may_stay_when_the_ranks_have_ended() {
+fn gdb_may_outlive_the_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let done = folder.path().join("done");
     let gdb = format!(
@@ -90,15 +90,15 @@ fn it_may_stay_when_the_ranks_have_ended() {
 }
 
 #[test]
-fn it_ends_with_the_launcher() {
+fn gdb_ends_with_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let gdb = format!("{ATTACHED}; exec sleep 1001");
-    let words = ["--gdb", "0", "-n", "2", "sleep", "1000"];
-    let running = job(folder.path(), &gdb, &words).start();
+    let arguments = ["--gdb", "0", "-n", "2", "sleep", "1000"];
+    let running = job(folder.path(), &gdb, &arguments).start();
     running.wait_for(3, "sleep 100");
     running.signal(Signal::SIGTERM);
-    running.finish().expect(143).says("SIGTERM received");
-    let mut running = job(folder.path(), &gdb, &words).start();
+    running.finish().expect(143).reports("SIGTERM received");
+    let mut running = job(folder.path(), &gdb, &arguments).start();
     running.wait_for(3, "sleep 100");
     running.signal(Signal::SIGKILL);
     running.end();
@@ -106,7 +106,7 @@ fn it_ends_with_the_launcher() {
 }
 
 #[test]
-fn the_terminal_is_its_own_until_it_ends() {
+fn gdb_owns_the_terminal_until_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     // Ctrl-C is delivered to gdb while gdb runs, and then to the launcher.
     let gdb = format!(
@@ -141,24 +141,24 @@ fn without_a_gdb_nothing_is_started() {
     let mut job = rmpiexec(["--gdb", "0", "-n", "2", "/bin/echo", "ran"]);
     job.command.env("PATH", folder.path());
     let outcome = job.run().expect(1);
-    let outcome = outcome.says("--gdb: no program gdb in PATH (looked in ");
+    let outcome = outcome.reports("--gdb: no program gdb in PATH (looked in ");
     assert_eq!(outcome.out, "");
 }
 
 /// With an installation this is tested in `gdb_over_hosts`.
 #[test]
-fn ranks_of_other_hosts_need_what_an_installation_has() {
+fn gdb_on_remote_ranks_needs_the_installed_script() {
     let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());
     let job = lab.job("a,b", &["--gdb", "1", "sleep", "1000"]);
     let outcome = with_gdb(job, folder.path(), ATTACHED).run().expect(1);
-    outcome.says("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing");
+    outcome.reports("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing");
 }
 
 #[test]
-fn a_list_that_is_none_is_answered_with_an_example() {
-    let refused = |options: &[&str], words: &str| {
+fn an_invalid_gdb_rank_list_is_refused_with_an_example() {
+    let refused = |options: &[&str], message: &str| {
         let all = options.iter().chain(&["-n", "2", "true"]);
-        rmpiexec(all).run().expect(2).says(words);
+        rmpiexec(all).run().expect(2).reports(message);
     };
     refused(
         &["--gdb", "x"],

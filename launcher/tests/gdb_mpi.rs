@@ -94,7 +94,7 @@ fn folder(text: &str) -> tempfile::TempDir {
 
 /// Output of gdb with the installed commands loaded and these lines as input. `words` are appended to gdb's other
 /// arguments.
-fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
+fn gdb(folder: &Path, lines: &[&str], arguments: &[&str]) -> String {
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-ex", "set pagination off"]);
     let script = installed("share/rmpi/gdb/rmpi.py");
@@ -102,7 +102,7 @@ fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
     for line in lines {
         command.args(["-ex", line]);
     }
-    command.args(words).current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
     let outcome = Job::of(command).run();
     format!("{}\n{}", outcome.out, outcome.err)
@@ -147,7 +147,7 @@ const HANDLES: [&str; 27] = [
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
+fn mqs_097_handles_and_statuses_are_readable_in_processes_and_core_files() {
     let folder = folder(PENDING);
     let lines = [
         "break look",
@@ -174,7 +174,7 @@ fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn before_initialization_and_after_the_end_nothing_is_made_up() {
+fn before_init_and_after_exit_no_mpi_state_is_shown() {
     let folder = folder(PENDING);
     let lines = [
         "start",
@@ -203,7 +203,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
     command.args(["-n", "3", "./program"]).current_dir(folder);
     command.env("RMPI_STANDSTILL", "1");
     let mut running = Job::of(command).start();
-    running.wait_for_words("no rank has made progress");
+    running.wait_for_text("no rank has made progress");
     let mut ranks = running.wait_for(3, "./program");
     // The ranks were started in rank order, so their pids ascend.
     ranks.sort_unstable();
@@ -264,7 +264,7 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn what_cannot_be_shown_is_said_in_words() {
+fn gdb_commands_explain_missing_state() {
     let folder = folder(RING);
     let output = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
     assert_eq!(
@@ -303,7 +303,7 @@ fn what_cannot_be_shown_is_said_in_words() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn the_gdb_that_rmpiexec_starts_knows_the_commands() {
+fn gdb_started_by_rmpiexec_has_the_mpi_commands() {
     let folder = folder(RING);
     let input = folder.path().join("input");
     fs::write(
@@ -348,7 +348,7 @@ int main(void)
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn groups_are_told_by_the_ranks_that_are_in_them() {
+fn groups_are_printed_with_their_ranks() {
     let folder = folder(GROUPS);
     let lines = "break look\ncontinue\nup\ninfo locals\ndetach\nquit\n";
     let output = session(
@@ -367,11 +367,11 @@ fn groups_are_told_by_the_ranks_that_are_in_them() {
 }
 
 /// `rmpiexec` with these arguments, and gdb in it with these lines as input.
-fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
+fn session(folder: &Path, lines: &str, arguments: &[&str]) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
     let mut command = Command::new(installed("bin/rmpiexec"));
-    command.args(words).current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command.env("HOME", folder).env("DEBUGINFOD_URLS", "");
     command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
     let outcome = Job::of(command).run();
@@ -380,7 +380,7 @@ fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn run_where_continue_is_meant_is_answered_in_words() {
+fn run_in_an_attached_gdb_advises_continue() {
     let folder = folder(GROUPS);
     let lines = "run\nr\nstart\nstarti\nbreak look\ncontinue\nkill\nrun\nadd-inferior -exec /bin/true\ninferior 2\nrun\nquit\n";
     let output = session(
@@ -391,10 +391,10 @@ fn run_where_continue_is_meant_is_answered_in_words() {
     let count_of = |command: &str| {
         // The text does not include the end of its line, which gdb writes separately; output of another process may
         // come in between.
-        let words = format!(
+        let expected = format!(
             "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
-        output.matches(&words).count()
+        output.matches(&expected).count()
     };
     assert_eq!(
         (count_of("run"), count_of("start"), count_of("starti")),
@@ -416,7 +416,7 @@ fn run_where_continue_is_meant_is_answered_in_words() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn the_launcher_is_told_apart_from_ranks() {
+fn mpi_ranks_distinguishes_the_launcher_from_ranks() {
     let folder = folder(RING);
     let (running, ranks) = ring(folder.path());
     let [launcher, rank] = [running.pid(), ranks[0]].map(|pid| format!("attach {pid}"));

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// The installed `rmpiexec` with these arguments at a terminal, over the hosts a and b.
-fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
+fn at_terminal(lab: &Lab, arguments: &[&str]) -> (terminal::Terminal, Running) {
     let prefix = std::env::var_os("RMPI_TEST_PREFIX")
         .unwrap_or_else(|| panic!("RMPI_TEST_PREFIX is not set; type: cargo xtask test debuggers"));
     let mut command = Command::new(Path::new(&prefix).join("bin/rmpiexec"));
     command.arg("--launcher").arg(lab.0.path().join("rsh"));
-    command.args(["--host", "a,b"]).args(words);
+    command.args(["--host", "a,b"]).args(arguments);
     command.env("HOME", lab.0.path()).env("TERM", "dumb");
     command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
     terminal::start(Job::of(command), (24, 80))
@@ -24,9 +24,9 @@ fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
 
 /// Waits until this text is shown, or returns at once if it was shown before: gdb and rmpiexec share the terminal, so
 /// the order of their texts is not determined.
-fn shows(user: &mut terminal::Terminal, words: &str) {
-    if !user.seen.contains(words) {
-        user.wait_for(words);
+fn shows(user: &mut terminal::Terminal, expected: &str) {
+    if !user.seen.contains(expected) {
+        user.wait_for(expected);
     }
 }
 
@@ -34,10 +34,10 @@ const BEFORE: &str = "before the first instruction. Set breakpoints, then type: 
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn gdb_has_ranks_of_two_hosts_and_stops_and_kills_them_there() {
+fn gdb_stops_and_kills_ranks_on_two_hosts() {
     let lab = Lab::new();
-    let words = ["--gdb", "all", "sleep", "1000"];
-    let (mut user, mut running) = at_terminal(&lab, &words);
+    let arguments = ["--gdb", "all", "sleep", "1000"];
+    let (mut user, mut running) = at_terminal(&lab, &arguments);
     user.wait_for(&format!(
         "rank 0 is inferior 1, rank 1 is inferior 2: {BEFORE}"
     ));
@@ -66,8 +66,8 @@ fn a_host_without_gdbserver_is_named_and_its_ranks_go_on() {
     fs::write(&shell, text.replacen('\n', &format!("\n{without}"), 1)).unwrap();
     let ran = lab.0.path().join("ran");
     let program = format!("echo > {}.$RMPI_RANK", ran.display());
-    let words = ["--gdb", "0-1", "sh", "-c", &program];
-    let (mut user, mut running) = at_terminal(&lab, &words);
+    let arguments = ["--gdb", "0-1", "sh", "-c", &program];
+    let (mut user, mut running) = at_terminal(&lab, &arguments);
     user.wait_for("rank 1 goes on without gdb: host b: there is no gdbserver");
     // The output of rank 1 may appear in the middle of gdb's output.
     shows(&mut user, "rank 0 is inferior 1, rank 1 is inferior 2");

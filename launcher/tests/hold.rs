@@ -117,7 +117,7 @@ fn mpir_017_one_rank_that_never_calls_mpi_is_held_too() {
 }
 
 #[test]
-fn three_hundred_ranks_are_held_and_let_go() {
+fn three_hundred_ranks_are_held_and_released() {
     let (tool, running) = launch(rmpiexec(["-n", "300", "true"]));
     assert!(pids(&tool).into_iter().all(|pid| state(pid) == 'T'));
     tool.leave();
@@ -125,7 +125,7 @@ fn three_hundred_ranks_are_held_and_let_go() {
 }
 
 #[test]
-fn mpir_018_the_table_of_a_running_job_is_there_without_any_preparation() {
+fn mpir_018_the_table_of_a_running_job_is_always_readable() {
     let folder = tempfile::tempdir().unwrap();
     let running = waiting(4, folder.path()).start();
     let table = table_later(&running);
@@ -137,7 +137,7 @@ fn mpir_018_the_table_of_a_running_job_is_there_without_any_preparation() {
 }
 
 #[test]
-fn who_has_a_breakpoint_and_did_not_say_so_is_told_of_running_ranks() {
+fn without_being_debugged_the_breakpoint_reports_running_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = waiting(2, folder.path());
     trace(&mut job);
@@ -152,7 +152,7 @@ fn who_has_a_breakpoint_and_did_not_say_so_is_told_of_running_ranks() {
 
 /// MPIR-004, MPIR-005.
 #[test]
-fn mpir_019_a_failure_stops_at_the_breakpoint_while_the_others_live() {
+fn mpir_019_a_failure_stops_at_the_breakpoint_while_other_ranks_run() {
     let (mut tool, running) = launch(script(2, "[ $RMPI_RANK = 1 ] && exit 3; sleep 1000"));
     let pids = pids(&tool);
     tool.go_again();
@@ -161,11 +161,11 @@ fn mpir_019_a_failure_stops_at_the_breakpoint_while_the_others_live() {
     assert!(words.contains("exited with code 3"), "{words}");
     assert!(!matches!(state(pids[0]), 'T' | 'Z' | 'X'));
     tool.leave();
-    running.finish().expect(3).says("exited with code 3");
+    running.finish().expect(3).reports("exited with code 3");
 }
 
 #[test]
-fn a_debugger_that_looks_at_a_failure_for_long_does_not_take_the_others_time_to_end() {
+fn time_at_the_failure_breakpoint_does_not_shorten_the_grace_period() {
     let text = "trap 'exit 0' TERM; [ $RMPI_RANK = 1 ] && exit 3; while :; do sleep 0.05; done";
     let (mut tool, running) = launch(script(2, text));
     tool.go_again();
@@ -184,7 +184,7 @@ fn unstartable(folder: &Path) -> String {
 }
 
 #[test]
-fn a_rank_that_cannot_be_started_ends_the_job_and_holds_up_nobody() {
+fn an_unstartable_rank_ends_a_held_job() {
     let folder = tempfile::tempdir().unwrap();
     let bad = unstartable(folder.path());
     let job = rmpiexec(["-n", "3", "sleep", "1000", ":", "-n", "1", &bad]);
@@ -192,17 +192,17 @@ fn a_rank_that_cannot_be_started_ends_the_job_and_holds_up_nobody() {
     // The order of two events is not determined: the other ranks are held, and this rank has failed.
     assert!(matches!(tool.int("MPIR_debug_state"), 1 | 2));
     tool.leave();
-    running.finish().expect(127).says("cannot execute");
+    running.finish().expect(127).reports("cannot execute");
     let going = rmpiexec(["--keep-going", "-n", "3", "true", ":", "-n", "1", &bad]);
     let (tool, running) = launch(going);
     assert_eq!(tool.int("MPIR_debug_state"), 1);
     assert_eq!(tool.table().len(), 4);
     tool.leave();
-    running.finish().expect(127).says("cannot execute");
+    running.finish().expect(127).reports("cannot execute");
 }
 
 #[test]
-fn where_nobody_may_trace_the_ranks_stand_still_before_their_programs() {
+fn without_ptrace_ranks_are_held_before_exec() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = marking(2, folder.path());
     trace(&mut job);
@@ -218,7 +218,7 @@ fn where_nobody_may_trace_the_ranks_stand_still_before_their_programs() {
     assert_eq!(marks(folder.path()), 0);
     tool.leave();
     let outcome = running.finish().expect(0);
-    let outcome = outcome.says("the system does not let processes be traced here (ptrace)");
+    let outcome = outcome.reports("the system does not let processes be traced here (ptrace)");
     assert_eq!((marks(folder.path()), outcome.err.lines().count()), (2, 1));
 }
 
@@ -291,15 +291,15 @@ fn nothing_survives_a_kill_of_either_role_while_the_ranks_are_held() {
 }
 
 #[test]
-fn an_interrupt_while_the_ranks_are_held_ends_the_job_as_ever() {
+fn an_interrupt_ends_a_job_with_held_ranks() {
     let (tool, running) = launch(script(3, "sleep 1000"));
     running.signal(Signal::SIGINT);
     tool.leave();
-    running.finish().expect(130).says("SIGINT received");
+    running.finish().expect(130).reports("SIGINT received");
 }
 
 #[test]
-fn the_time_of_a_job_begins_when_its_ranks_are_let_go() {
+fn the_timeout_starts_when_held_ranks_are_released() {
     let (tool, running) = launch(rmpiexec(["--timeout", "0.5", "-n", "2", "true"]));
     std::thread::sleep(Duration::from_millis(800));
     tool.leave();
@@ -329,7 +329,7 @@ fn tool_report(folder: &Path) -> String {
 const STAYED: &str = "ended 1 process of the debugger, which stayed when all ranks had ended";
 
 #[test]
-fn mpir_014_a_running_job_starts_the_program_of_a_debugger() {
+fn mpir_014_a_running_job_starts_the_debuggers_tool() {
     let folder = tempfile::tempdir().unwrap();
     let running = waiting(2, folder.path()).start();
     table_later(&running);
@@ -345,12 +345,12 @@ fn mpir_014_a_running_job_starts_the_program_of_a_debugger() {
         (name.trim() == "sleep" && running.processes().contains(&pid)).then_some(())
     });
     let_end(folder.path());
-    let outcome = running.finish().expect(0).says(STAYED);
+    let outcome = running.finish().expect(0).reports(STAYED);
     assert_eq!(outcome.err.lines().count(), 1, "{}", outcome.err);
 }
 
 #[test]
-fn the_program_of_a_debugger_is_started_at_launch_before_the_ranks_go() {
+fn the_debuggers_tool_starts_before_the_ranks_are_released() {
     let folder = tempfile::tempdir().unwrap();
     let (mut tool, running) = launch(waiting(2, folder.path()));
     tool.write_bytes("MPIR_executable_path", b"/bin/sh\0");
@@ -361,21 +361,21 @@ fn the_program_of_a_debugger_is_started_at_launch_before_the_ranks_go() {
         1
     );
     let_end(folder.path());
-    running.finish().expect(0).says(STAYED);
+    running.finish().expect(0).reports(STAYED);
 }
 
 #[test]
-fn a_program_of_a_debugger_that_is_none_is_told_and_ends_nothing() {
+fn a_missing_debuggers_tool_is_reported_and_the_job_continues() {
     let (mut tool, running) = launch(rmpiexec(["-n", "2", "true"]));
     tool.write_bytes("MPIR_executable_path", b"/no/such/tool\0");
     tool.leave();
-    let words = "cannot start /no/such/tool, which the debugger wants on each host: no such file or directory";
-    running.finish().expect(0).says(words);
+    let expected = "cannot start /no/such/tool, which the debugger wants on each host: no such file or directory";
+    running.finish().expect(0).reports(expected);
 }
 
 /// MQS-001 in the starter: the symbol is the address of the text, not of a pointer to it.
 #[test]
-fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
+fn mpir_dll_name_follows_a_moved_installation() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     for name in ["bin", "lib"] {
@@ -404,7 +404,7 @@ fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
 
 /// A debugger that discards Ctrl-C, as gdb does, stops the launcher at the signal, and the job continues.
 #[test]
-fn a_debugger_sees_a_signal_first_and_may_keep_it() {
+fn a_debugger_may_discard_signals_to_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let running = waiting(2, folder.path()).start();
     table_later(&running);
@@ -420,5 +420,5 @@ fn a_debugger_sees_a_signal_first_and_may_keep_it() {
     let tool = attach(&running);
     tool.go_to_signal(&running, Signal::SIGINT);
     tool.leave_with(Signal::SIGINT);
-    running.finish().expect(130).says("SIGINT received");
+    running.finish().expect(130).reports("SIGINT received");
 }

@@ -20,20 +20,21 @@ fn host_file(text: &str) -> (tempfile::TempDir, String) {
 fn a_dry_run_shows_which_host_gets_which_ranks() {
     let (_folder, file) = host_file("n1 slots=2\nn[2-3]:1 # the small ones\n");
     for option in ["--hostfile", "-f", "-hostfile", "-machinefile", "--machine"] {
-        let words = ["--dry-run", option, &file, "-n", "5", "true"];
-        let outcome = rmpiexec(words).run().expect(0);
+        let arguments = ["--dry-run", option, &file, "-n", "5", "true"];
+        let outcome = rmpiexec(arguments).run().expect(0);
         let map = "5 ranks on 3 hosts:\n\
                    host  slots  ranks\n\
                    n1        2  0-1,4\n\
                    n2        1  2\n\
                    n3        1  3\n";
         assert_eq!(outcome.out, map, "{option}");
-        outcome.says("there are more ranks than slots; host n1, which has 2 slots, gets 3 ranks");
+        outcome
+            .reports("there are more ranks than slots; host n1, which has 2 slots, gets 3 ranks");
     }
 }
 
 #[test]
-fn a_dry_run_says_which_hosts_would_have_to_be_asked() {
+fn a_dry_run_names_hosts_with_unknown_cores() {
     let (_folder, file) = host_file("n1:2\nn2\n");
     let outcome = rmpiexec(["--dry-run", "-f", &file, "true"]).run().expect(0);
     assert!(
@@ -60,28 +61,28 @@ fn a_job_whose_hosts_are_all_this_machine_is_started() {
         .expect(0);
     assert_eq!(outcome.sorted(), ["0/3", "1/3", "2/3"]);
     let (_folder, file) = host_file("127.0.0.1\n");
-    let words = ["-f", &file, "-N", "2", "sh", "-c", print];
-    assert_eq!(rmpiexec(words).run().expect(0).sorted(), ["0/2", "1/2"]);
+    let arguments = ["-f", &file, "-N", "2", "sh", "-c", print];
+    assert_eq!(rmpiexec(arguments).run().expect(0).sorted(), ["0/2", "1/2"]);
 }
 
 #[test]
-fn other_hosts_are_refused_in_words() {
+fn an_unreachable_host_is_named() {
     let outcome = rmpiexec(["--host", "localhost,no-such-host", "true"])
         .run()
         .expect(1);
-    outcome.says("host no-such-host: cannot be reached: ssh");
+    outcome.reports("host no-such-host: cannot be reached: ssh");
 }
 
 #[test]
-fn what_is_wrong_with_hosts_is_said_with_its_place() {
+fn host_errors_state_their_position() {
     let (_folder, file) = host_file("n1:2\nn2 slots=many\n");
-    let refused = |words: &[&str], text: &str| {
-        let outcome = rmpiexec(words).run().expect(2);
+    let refused = |arguments: &[&str], text: &str| {
+        let outcome = rmpiexec(arguments).run().expect(2);
         assert_eq!(outcome.out, "");
-        outcome.says(text);
+        outcome.reports(text);
     };
-    let words = "hosts, line 2, column 10: slots=many: `many` is no number of slots; expected a number from 1";
-    refused(&["-f", &file, "true"], words);
+    let message = "hosts, line 2, column 10: slots=many: `many` is no number of slots; expected a number from 1";
+    refused(&["-f", &file, "true"], message);
     refused(
         &["--host", "a,b:x", "true"],
         "--host a,b:x: at character 5: `x` is no number",

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
-fn input_that_cannot_be_read_is_said_and_ends() {
-    for (from, words) in [
+fn unreadable_standard_input_is_reported_and_closed() {
+    for (from, reason) in [
         ("< /", "is a directory"),
         ("0> /dev/null", "it is not open for reading"),
     ] {
@@ -18,7 +18,7 @@ fn input_that_cannot_be_read_is_said_and_ends() {
         command.args(["-c", &line]);
         // The command's own standard input is set by the shell line.
         let outcome = common::Job::of(command).run().expect(0);
-        let expected = format!("cannot read standard input: {words}; rank 0 sees its end");
+        let expected = format!("cannot read standard input: {reason}; rank 0 sees its end");
         assert_eq!(
             outcome.err.matches(&expected).count(),
             1,
@@ -64,7 +64,7 @@ fn a_pipe_reaches_rank_zero_only() {
 }
 
 #[test]
-fn a_rank_that_does_not_read_holds_nothing_up() {
+fn a_rank_that_never_reads_does_not_block_the_job() {
     let line = format!(
         "yes | head -c 30000000 | {} -n 2 echo done",
         env!("CARGO_BIN_EXE_rmpiexec")
@@ -75,7 +75,7 @@ fn a_rank_that_does_not_read_holds_nothing_up() {
 }
 
 #[test]
-fn a_rank_that_stops_reading_holds_nothing_up() {
+fn a_rank_that_stops_reading_does_not_block_the_job() {
     let line = format!(
         "yes | {} -n 2 sh -c '[ $RMPI_RANK = 0 ] && head -n 1; exec <&-; sleep 0.3; echo end'",
         env!("CARGO_BIN_EXE_rmpiexec")
@@ -99,7 +99,7 @@ fn input_that_never_ends_does_not_outlive_the_job() {
 }
 
 #[test]
-fn a_conversation_flows_both_ways() {
+fn interactive_input_and_output_work() {
     let mut job = rmpiexec([
         "-n",
         "1",
@@ -123,7 +123,7 @@ fn a_conversation_flows_both_ways() {
 }
 
 #[test]
-fn in_the_background_the_terminal_is_left_alone() {
+fn a_background_job_does_not_read_the_terminal() {
     // `script` provides a terminal with an interactive shell, which runs the job in the background.
     let inner = format!(
         "set -m; {} -n 2 sleep 0.3 & wait $!; echo code $?",
@@ -142,7 +142,7 @@ fn in_the_background_the_terminal_is_left_alone() {
 }
 
 #[test]
-fn what_is_typed_at_a_terminal_reaches_rank_zero() {
+fn terminal_input_reaches_rank_zero() {
     let inner = format!(
         "{} -n 2 sh -c 'read x; echo $RMPI_RANK:$x'",
         env!("CARGO_BIN_EXE_rmpiexec")
@@ -176,7 +176,7 @@ fn fed(options: &[&str], text: &str) -> common::Outcome {
 const COUNT: &str = "echo $RMPI_RANK $(cksum)";
 
 #[test]
-fn all_ranks_read_all_of_it_if_asked_for() {
+fn stdin_all_gives_all_ranks_the_whole_input() {
     let outcome = fed(&["--stdin", "all"], COUNT);
     let sums: std::collections::HashSet<&str> = outcome
         .out
@@ -193,7 +193,7 @@ fn all_ranks_read_all_of_it_if_asked_for() {
 }
 
 #[test]
-fn another_rank_or_nobody_reads_it_if_asked_for() {
+fn stdin_option_selects_another_rank_or_none() {
     let sizes = |options: &[&str]| -> Vec<String> {
         let outcome = fed(options, "echo $RMPI_RANK $(wc -c)");
         outcome.sorted().into_iter().map(str::to_owned).collect()
@@ -204,7 +204,7 @@ fn another_rank_or_nobody_reads_it_if_asked_for() {
 }
 
 #[test]
-fn a_rank_that_leaves_holds_up_nobody_who_reads() {
+fn an_exiting_reader_does_not_block_the_others() {
     let outcome = fed(
         &["--stdin", "all"],
         "[ $RMPI_RANK = 1 ] && exit; exec wc -l",

@@ -47,7 +47,7 @@ fn started(job: Job, programs: Programs) -> (Engine, Running) {
 }
 
 #[test]
-fn it_starts_a_job_reads_the_table_and_leaves_while_that_runs() {
+fn launchmon_starts_a_job_reads_the_table_and_detaches() {
     let folder = tempfile::tempdir().unwrap();
     let running = as_engine(|| {
         let (mut engine, running) = started(waiting(2, folder.path()), Programs::OfTool);
@@ -71,7 +71,7 @@ fn it_starts_a_job_reads_the_table_and_leaves_while_that_runs() {
 }
 
 #[test]
-fn it_stays_until_the_job_has_ended() {
+fn launchmon_stays_until_the_job_ends() {
     let folder = tempfile::tempdir().unwrap();
     let running = as_engine(|| {
         let (mut engine, running) = started(waiting(3, folder.path()), Programs::OfTool);
@@ -85,7 +85,7 @@ fn it_stays_until_the_job_has_ended() {
 }
 
 #[test]
-fn it_comes_to_a_job_that_runs_again_and_again() {
+fn launchmon_attaches_to_a_running_job_repeatedly() {
     let folder = tempfile::tempdir().unwrap();
     let running = both_run(folder.path());
     for _ in 0..2 {
@@ -120,7 +120,7 @@ fn both_run(folder: &Path) -> Running {
 }
 
 #[test]
-fn it_hears_that_a_job_fails() {
+fn launchmon_is_notified_of_a_failure() {
     let running = as_engine(|| {
         let text = "[ $RMPI_RANK = 1 ] && exit 7; sleep 1000";
         let (mut engine, running) = started(script(2, text), Programs::OfTool);
@@ -128,12 +128,12 @@ fn it_hears_that_a_job_fails() {
         assert_eq!(engine.wait(), Ok(Event::Launched(ABORTING)));
         running
     });
-    running.finish().expect(7).says("exited with code 7");
+    running.finish().expect(7).reports("exited with code 7");
 }
 
 /// The engine ends a job from which it has detached by the signal of `RM_signal_for_kill`.
 #[test]
-fn it_ends_a_job() {
+fn launchmon_signal_ends_a_job() {
     let folder = tempfile::tempdir().unwrap();
     let running = as_engine(|| {
         let (engine, running) = started(waiting(2, folder.path()), Programs::OfTool);
@@ -141,13 +141,13 @@ fn it_ends_a_job() {
         running
     });
     running.signal(Signal::SIGINT);
-    running.finish().expect(130).says("SIGINT received");
+    running.finish().expect(130).reports("SIGINT received");
 }
 
 /// The engine keeps the launcher stopped in `MPIR_Breakpoint` until the tool's programs are running, so the launcher
 /// must start them before it stops there.
 #[test]
-fn programs_that_the_launcher_starts_come_before_the_ranks_go() {
+fn launchmon_tool_programs_start_before_ranks_are_released() {
     let folder = tempfile::tempdir().unwrap();
     let came = folder.path().join("came");
     let running = as_engine(|| {
@@ -168,7 +168,7 @@ fn touching(file: &Path) -> Programs {
 
 /// In a running job the engine requests the programs through the FIFO, and reads the table in `MPIR_Breakpoint`.
 #[test]
-fn programs_that_the_launcher_starts_come_to_a_job_that_runs() {
+fn launchmon_tool_programs_start_in_a_running_job() {
     let folder = tempfile::tempdir().unwrap();
     let running = both_run(folder.path());
     let came = folder.path().join("came");
@@ -185,7 +185,7 @@ fn programs_that_the_launcher_starts_come_to_a_job_that_runs() {
 
 /// LaunchMON identifies a launcher by its file name and a symbol, which it reads from a file of keys and values.
 #[test]
-fn its_configuration_knows_this_launcher() {
+fn launchmon_configuration_matches_this_launcher() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("share/rm_rmpi.conf");
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -218,11 +218,11 @@ fn its_configuration_knows_this_launcher() {
     }
     assert!(values("RM_launcher").contains(&"rmpiexec"));
     // The command line by which LaunchMON starts its own programs, one per host, with the placeholders replaced.
-    let mut words = values("RM_launch_str")[0].replace("%n", "1");
-    for (letter, word) in [("%d", "echo"), ("%o", "came"), ("%s", "1"), ("%c", "2")] {
-        words = words.replace(letter, word);
+    let mut command = values("RM_launch_str")[0].replace("%n", "1");
+    for (placeholder, value) in [("%d", "echo"), ("%o", "came"), ("%s", "1"), ("%c", "2")] {
+        command = command.replace(placeholder, value);
     }
     assert_eq!(values("RM_launch_helper"), ["rmpiexec"]);
-    let outcome = rmpiexec(words.split_whitespace()).run().expect(0);
+    let outcome = rmpiexec(command.split_whitespace()).run().expect(0);
     assert_eq!(outcome.out, "came --lmonsharedsec=1 --lmonsecchk=2\n");
 }

@@ -21,17 +21,20 @@ fn installed(name: &str) -> PathBuf {
 }
 
 /// Standard output of a command.
-fn output_of(program: &str, words: &[&OsStr]) -> String {
-    let output = Command::new(program).args(words).output().unwrap();
-    assert!(output.status.success(), "{program} {words:?}: {output:?}");
+fn output_of(program: &str, arguments: &[&OsStr]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The MPIR symbols that are defined in a file, as `nm` with these options prints them.
 fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
-    let mut words: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
-    words.extend([OsStr::new("--defined-only"), file.as_os_str()]);
-    let text = output_of("nm", &words);
+    let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+    arguments.extend([OsStr::new("--defined-only"), file.as_os_str()]);
+    let text = output_of("nm", &arguments);
     let names = text
         .lines()
         .filter_map(|line| line.split_whitespace().last());
@@ -42,12 +45,12 @@ fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
 }
 
 /// Output of gdb with these lines as its script. `words` are appended to gdb's other arguments.
-fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
+fn gdb(lines: &str, arguments: &[&OsStr], folder: &Path) -> String {
     let script = folder.join("script.gdb");
     fs::write(&script, format!("{BEGIN}{lines}")).unwrap();
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-x"]).arg(&script);
-    command.args(words).current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
     let outcome = Job::of(command).run();
     format!("{}\n{}", outcome.out, outcome.err)
@@ -55,10 +58,10 @@ fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
 
 /// Output of gdb with these lines as its script, after the commands [`LAUNCH`], where the program is `rmpiexec` with
 /// arguments `words`.
-fn gdb_starts(lines: &str, words: &[&str], folder: &Path) -> String {
+fn gdb_starts(lines: &str, arguments: &[&str], folder: &Path) -> String {
     let launcher = installed("bin/rmpiexec");
     let mut all = vec![OsStr::new("--args"), launcher.as_os_str()];
-    all.extend(words.iter().map(OsStr::new));
+    all.extend(arguments.iter().map(OsStr::new));
     gdb(&format!("{LAUNCH}{lines}"), &all, folder)
 }
 
@@ -69,8 +72,8 @@ fn expect(text: &str, parts: &[&str]) {
 }
 
 /// How often gdb has printed `words`.
-fn printed(text: &str, words: &str) -> usize {
-    text.matches(words).count()
+fn printed(text: &str, expected: &str) -> usize {
+    text.matches(expected).count()
 }
 
 /// Commands after which signals that hold and release ranks do not stop gdb.
@@ -101,7 +104,7 @@ const STARTER: [&str; 14] = [
 /// shows no queues.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped() {
+fn a_stripped_launcher_keeps_all_mpir_starter_symbols() {
     let launcher = installed("bin/rmpiexec");
     let wanted: BTreeSet<String> = STARTER.map(str::to_owned).into();
     assert_eq!(names(&[], &launcher), wanted);
@@ -117,7 +120,7 @@ fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped
 /// would otherwise treat each rank as a starter.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
+fn libmpi_has_only_the_mpir_symbols_of_a_rank() {
     let library = installed("lib/libmpi_abi.so.1");
     let wanted = ["MPIR_being_debugged", "MPIR_debug_gate", "MPIR_dll_name"].map(str::to_owned);
     assert_eq!(names(&["-D"], &library), wanted.into());
@@ -125,7 +128,7 @@ fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn mpir_001_gdb_knows_the_types_of_the_interface_in_c() {
+fn mpir_001_gdb_prints_the_c_types_of_the_interface() {
     let folder = tempfile::tempdir().unwrap();
     let launcher = installed("bin/rmpiexec");
     let lines = "ptype MPIR_PROCDESC\nwhatis MPIR_proctable\nprint sizeof(MPIR_PROCDESC)\n\
@@ -173,7 +176,7 @@ const LOST_THE_END: &str = "Couldn't get registers: No such process.";
 /// gdb attaches only to the second of four ranks; the others run freely. MPIR-009..012.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
+fn mpir_012_gdb_attaches_to_one_rank_while_the_others_run() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
     let lines = "set schedule-multiple on\nset $rank = MPIR_proctable[1].pid\n\
@@ -223,7 +226,7 @@ fn build(text: &str, folder: &Path) {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn mpir_018_gdb_attaches_to_a_running_job_again_and_again() {
+fn mpir_018_gdb_attaches_to_a_running_job_repeatedly() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(installed("bin/mpirun"));
     let script = "touch $RMPI_RANK; until [ -e end ]; do sleep 0.02; done";
@@ -250,14 +253,14 @@ fn mpir_018_gdb_attaches_to_a_running_job_again_and_again() {
 fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
     let folder = tempfile::tempdir().unwrap();
     let lines = "continue\nprint MPIR_debug_state\nprint MPIR_debug_abort_string\ncontinue\n";
-    let words = [
+    let arguments = [
         "-n",
         "2",
         "sh",
         "-c",
         "[ $RMPI_RANK = 1 ] && exit 7; sleep 1000",
     ];
-    let output = gdb_starts(lines, &words, folder.path());
+    let output = gdb_starts(lines, &arguments, folder.path());
     expect(
         &output,
         &[
@@ -270,11 +273,11 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
 }
 
 /// `rmpiexec --gdb` with these arguments; gdb reads the lines from its standard input.
-fn with_gdb(lines: &str, words: &[&str], folder: &Path) -> String {
+fn with_gdb(lines: &str, arguments: &[&str], folder: &Path) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
     let mut command = Command::new(installed("bin/rmpiexec"));
-    command.args(words).current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
     command.env("HOME", folder);
     command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
@@ -284,7 +287,7 @@ fn with_gdb(lines: &str, words: &[&str], folder: &Path) -> String {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
+fn a_job_continues_after_gdb_detaches_from_its_rank() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
     let lines = "break program.c:8\ncontinue\nprint rank\ndetach\nquit\n";
@@ -308,7 +311,7 @@ fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
+fn gdb_on_several_ranks_runs_them_together() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
     // The last line of the program, after its barrier.
@@ -335,7 +338,7 @@ fn at_terminal(mut command: Command, folder: &Path) -> (terminal::Terminal, comm
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn ctrl_c_stops_the_launcher_for_gdb_and_the_job_goes_on() {
+fn ctrl_c_stops_the_launcher_in_gdb_and_the_job_continues() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-ex", "handle SIGCONT nostop noprint pass"]);
@@ -365,7 +368,7 @@ fn ctrl_c_stops_the_launcher_for_gdb_and_the_job_goes_on() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
+fn gdb_attaches_to_many_ranks_without_a_pager_prompt() {
     let folder = tempfile::tempdir().unwrap();
     for (file, paging) in [("", "on"), ("set pagination off\n", "off")] {
         fs::write(folder.path().join(".gdbinit"), file).unwrap();

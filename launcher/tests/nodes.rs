@@ -31,7 +31,7 @@ fn daemons(running: &Running, count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn ranks_know_their_place_in_the_job_and_on_their_node() {
+fn ranks_get_their_number_in_the_job_and_node() {
     let text = "echo $RMPI_RANK/$RMPI_SIZE $RMPI_LOCAL_RANK/$RMPI_LOCAL_SIZE";
     let outcome = on_nodes(2, script(5, text)).run().expect(0);
     let expected = ["0/5 0/3", "1/5 1/3", "2/5 2/3", "3/5 0/2", "4/5 1/2"];
@@ -71,8 +71,8 @@ fn a_failure_on_one_node_ends_the_ranks_of_all() {
     let text = "[ $RMPI_RANK = 3 ] && { sleep 0.2; kill -9 $$; }; sleep 100";
     let outcome = on_nodes(2, script(4, text)).run().expect(137);
     outcome
-        .says("rank 3 on host ")
-        .says("ended the remaining 3 ranks");
+        .reports("rank 3 on host ")
+        .reports("ended the remaining 3 ranks");
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn an_interrupt_reaches_all_nodes() {
     running.signal(Signal::SIGINT);
     let outcome = running.finish().expect(130);
     outcome
-        .says("SIGINT received")
-        .says("ended the remaining 3 ranks");
+        .reports("SIGINT received")
+        .reports("ended the remaining 3 ranks");
 }
 
 #[test]
@@ -93,28 +93,31 @@ fn a_daemon_that_is_killed_ends_the_job_on_all_nodes() {
         running.wait_for(8, "sleep 100");
         let daemon = daemons(&running, 2)[victim];
         send(daemon, Signal::SIGKILL);
-        let words = format!("the node daemon (pid {daemon}) was killed by signal 9 (SIGKILL)");
-        running.finish().expect(137).says(&words);
+        let expected = format!("the node daemon (pid {daemon}) was killed by signal 9 (SIGKILL)");
+        running.finish().expect(137).reports(&expected);
     }
 }
 
 #[test]
-fn all_daemons_may_die() {
+fn the_job_ends_when_all_daemons_are_killed() {
     let running = on_nodes(2, script(4, "sleep 100")).start();
     running.wait_for(4, "sleep 100");
     let both = daemons(&running, 2);
     send(both[0], Signal::SIGKILL);
     // The front may have ended this daemon by now.
     let _ = kill(Pid::from_raw(both[1].cast_signed()), Signal::SIGKILL);
-    running.finish().expect(137).says("was killed by signal 9");
+    running
+        .finish()
+        .expect(137)
+        .reports("was killed by signal 9");
 }
 
 #[test]
-fn no_number_of_nodes_is_refused_with_what_was_given() {
+fn an_invalid_number_of_nodes_is_quoted_in_the_error() {
     for wrong in ["0", "two", "-1", "1025", ""] {
         let mut job = script(1, "true");
         job.command.env("RMPI_LOCAL_NODES", wrong);
-        let words = format!("RMPI_LOCAL_NODES is \"{wrong}\", expected a number from 1 to 1024");
-        job.run().expect(1).says(&words);
+        let message = format!("RMPI_LOCAL_NODES is \"{wrong}\", expected a number from 1 to 1024");
+        job.run().expect(1).reports(&message);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
 #[test]
-fn lines_of_sixty_four_ranks_that_write_in_pieces_are_not_torn() {
+fn lines_written_in_pieces_by_64_ranks_stay_whole() {
     let text = "i=0; while [ $i -lt 50 ]; do printf 'rank %s ' $RMPI_RANK; printf 'line %s ' $i; echo end; \
                 printf 'error %s ' $RMPI_RANK >&2; echo line $i end >&2; i=$((i+1)); done";
     let outcome = script(64, text).run().expect(0);
@@ -63,7 +63,7 @@ fn a_last_line_without_end_is_written() {
 }
 
 #[test]
-fn output_of_a_background_child_that_lives_as_long_as_its_rank_is_not_lost() {
+fn output_of_a_background_child_is_not_lost() {
     let outcome = script(2, "(sleep 0.05; echo child) & echo parent; wait")
         .run()
         .expect(0);
@@ -102,7 +102,7 @@ fn tagging_loses_nothing() {
 }
 
 #[test]
-fn bytes_of_any_kind_and_lines_of_any_length_arrive() {
+fn arbitrary_bytes_and_long_lines_arrive() {
     let folder = tempfile::tempdir().unwrap();
     let data: Vec<u8> = (0..5_000_000_u64)
         .map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[2])
@@ -155,7 +155,7 @@ fn a_reader_that_never_reads_does_not_hide_a_failure() {
 }
 
 #[test]
-fn a_closed_standard_output_ends_the_job_and_is_said_once() {
+fn a_closed_standard_output_ends_the_job_with_one_message() {
     let line = format!(
         "{{ {} -n 4 yes; echo code $? >&2; }} | head -n 1",
         env!("CARGO_BIN_EXE_rmpiexec")
@@ -177,7 +177,7 @@ fn a_closed_standard_output_ends_the_job_and_is_said_once() {
 }
 
 #[test]
-fn a_full_disk_ends_the_job_and_is_said_once() {
+fn a_full_disk_ends_the_job_with_one_message() {
     let mut job = rmpiexec(["-n", "4", "yes"]);
     let full = std::fs::File::options()
         .write(true)
@@ -197,7 +197,7 @@ fn a_full_disk_ends_the_job_and_is_said_once() {
 }
 
 #[test]
-fn a_full_disk_is_noticed_even_when_the_job_has_ended() {
+fn a_full_disk_at_the_end_of_the_job_is_an_error() {
     let mut job = rmpiexec(["-n", "2", "echo", "last words"]);
     let full = std::fs::File::options()
         .write(true)
@@ -206,34 +206,37 @@ fn a_full_disk_is_noticed_even_when_the_job_has_ended() {
     job.command.stdout(Stdio::from(full));
     job.run()
         .expect(1)
-        .says("cannot write standard output: no space left on device");
+        .reports("cannot write standard output: no space left on device");
 }
 
 /// `rmpiexec` with these arguments, as a shell line.
-fn line(words: &str) -> common::Job {
+fn line(arguments: &str) -> common::Job {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{} {words}", env!("CARGO_BIN_EXE_rmpiexec"))]);
+    command.args([
+        "-c",
+        &format!("{} {arguments}", env!("CARGO_BIN_EXE_rmpiexec")),
+    ]);
     common::Job::of(command)
 }
 
 #[test]
-fn output_for_a_closed_descriptor_is_not_lost_in_silence() {
-    let words = "cannot write standard output: it is closed (name /dev/null if nobody wants it)";
-    let outcome = line("-n 2 echo x >&-").run().expect(1).says(words);
+fn output_to_a_closed_descriptor_is_an_error() {
+    let expected = "cannot write standard output: it is closed (name /dev/null if nobody wants it)";
+    let outcome = line("-n 2 echo x >&-").run().expect(1).reports(expected);
     assert_eq!(outcome.err.matches("cannot write").count(), 1);
-    line("--help >&-").run().expect(1).says(words);
+    line("--help >&-").run().expect(1).reports(expected);
     line("-n 2 sh -c 'echo x >&2' 2>&-").run().expect(1);
 }
 
 #[test]
-fn a_closed_descriptor_that_nobody_writes_to_is_no_reason_to_fail() {
+fn an_unused_closed_descriptor_is_not_an_error() {
     line("-n 2 true >&- 2>&-").run().expect(0);
     line("-n 2 cat <&-").run().expect(0);
     line("-n 2 echo x > /dev/null").run().expect(0);
 }
 
 #[test]
-fn words_of_the_launcher_that_cannot_be_written_do_not_end_a_job() {
+fn unwritable_launcher_messages_do_not_end_a_job() {
     let outcome = line("-n 1 -x RMPI_TEST_UNSET echo x 2>&-").run().expect(0);
     assert_eq!(outcome.out, "x\n");
     let outcome = line("-v -n 1 echo x 2> /dev/full").run().expect(0);
@@ -241,7 +244,7 @@ fn words_of_the_launcher_that_cannot_be_written_do_not_end_a_job() {
 }
 
 #[test]
-fn the_last_words_of_a_rank_come_before_the_news_of_its_end() {
+fn output_of_a_rank_precedes_the_report_of_its_failure() {
     let outcome = script(
         2,
         "[ $RMPI_RANK = 1 ] && { echo why >&2; exit 4; }; sleep 100",
@@ -254,13 +257,15 @@ fn the_last_words_of_a_rank_come_before_the_news_of_its_end() {
 }
 
 #[test]
-fn each_rank_and_stream_has_a_file_and_the_terminal_has_nothing() {
+fn output_option_writes_one_file_per_rank_and_stream() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("new/folder");
-    let words = ["--output", inner.to_str().unwrap(), "-n", "12", "sh", "-c"];
+    let arguments = ["--output", inner.to_str().unwrap(), "-n", "12", "sh", "-c"];
     let text =
         "printf 'rank %s ' $RMPI_RANK; echo says; [ $RMPI_RANK = 11 ] && echo error >&2; true";
-    let outcome = rmpiexec(words.into_iter().chain([text])).run().expect(0);
+    let outcome = rmpiexec(arguments.into_iter().chain([text]))
+        .run()
+        .expect(0);
     assert_eq!((outcome.out.as_str(), outcome.err.as_str()), ("", ""));
     let read = |name: String| std::fs::read_to_string(inner.join(name)).unwrap();
     for rank in 0..12 {
@@ -275,9 +280,9 @@ fn each_rank_and_stream_has_a_file_and_the_terminal_has_nothing() {
 }
 
 #[test]
-fn files_of_ranks_get_much_at_once_and_the_launchers_words_stay_on_the_terminal() {
+fn output_files_get_large_writes_and_launcher_messages_stay_on_stderr() {
     let folder = tempfile::tempdir().unwrap();
-    let words = [
+    let arguments = [
         "--output",
         folder.path().to_str().unwrap(),
         "-n",
@@ -286,10 +291,10 @@ fn files_of_ranks_get_much_at_once_and_the_launchers_words_stay_on_the_terminal(
         "-c",
     ];
     let text = "head -c 9000000 /dev/zero; [ $RMPI_RANK = 0 ] && exit 5; sleep 30";
-    let outcome = rmpiexec(words.into_iter().chain([text]))
+    let outcome = rmpiexec(arguments.into_iter().chain([text]))
         .run()
         .expect(5)
-        .says("exited with code 5");
+        .reports("exited with code 5");
     assert_eq!(outcome.out, "");
     let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
     assert_eq!(size("rank.0.out"), 9_000_000);
@@ -299,7 +304,7 @@ fn files_of_ranks_get_much_at_once_and_the_launchers_words_stay_on_the_terminal(
 fn a_file_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", folder.path().join("rank.1.out")).unwrap();
-    let words = [
+    let arguments = [
         "--output",
         folder.path().to_str().unwrap(),
         "-n",
@@ -308,12 +313,12 @@ fn a_file_that_cannot_be_written_is_named() {
         "-c",
         "echo x; sleep 30",
     ];
-    let outcome = rmpiexec(words).run().expect(1);
-    let words = format!(
+    let outcome = rmpiexec(arguments).run().expect(1);
+    let expected = format!(
         "cannot write {}: no space left on device; the job is ended",
         folder.path().join("rank.1.out").display()
     );
-    outcome.says(&words);
+    outcome.reports(&expected);
 }
 
 #[test]
@@ -324,7 +329,7 @@ fn a_folder_for_files_that_cannot_be_made_stops_the_job_before_its_start() {
     let outcome = rmpiexec(["--output", "/dev/null/x", "-n", "2", "sh", "-c", &text])
         .run()
         .expect(1);
-    outcome.says("--output /dev/null/x: cannot make /dev/null/x: not a directory");
+    outcome.reports("--output /dev/null/x: cannot make /dev/null/x: not a directory");
     assert!(!mark.exists());
 }
 

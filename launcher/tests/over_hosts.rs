@@ -32,7 +32,7 @@ fn named(running: &Running, name: &str, count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn ranks_know_their_place_and_find_what_belongs_to_their_host() {
+fn ranks_on_hosts_get_their_numbers_and_environment() {
     let text = "echo $RMPI_RANK/$RMPI_SIZE $RMPI_LOCAL_RANK/$RMPI_LOCAL_SIZE $HOSTNAME $(pwd)";
     let lab = Lab::new();
     let mut job = lab.script("a:2,b", text);
@@ -44,10 +44,10 @@ fn ranks_know_their_place_and_find_what_belongs_to_their_host() {
 }
 
 #[test]
-fn words_and_variables_arrive_as_they_are() {
+fn arguments_and_variables_reach_remote_ranks_unchanged() {
     let lab = Lab::new();
     let text = "printf '<%s>' \"$@\" \"$ODD\" \"$BIG\" | md5sum";
-    let words = ["", "a b", "q'u\"o", "new\nline", "$HOME", "*", "\\"];
+    let arguments = ["", "a b", "q'u\"o", "new\nline", "$HOME", "*", "\\"];
     let run = |mut job: Job| {
         job.command
             .env("ODD", "x y\n'z")
@@ -56,18 +56,18 @@ fn words_and_variables_arrive_as_they_are() {
     };
     let all: Vec<&str> = ["-n", "1", "sh", "-c", text, "sh"]
         .into_iter()
-        .chain(words)
+        .chain(arguments)
         .collect();
     assert_eq!(run(lab.job("a", &all)), run(rmpiexec(&all)));
 }
 
 #[test]
-fn ten_thousand_arguments_arrive() {
+fn ten_thousand_arguments_reach_remote_ranks() {
     let lab = Lab::new();
     let many: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
-    let mut words = vec!["sh", "-c", "echo $#", "sh"];
-    words.extend(many.iter().map(String::as_str));
-    let outcome = lab.job("a,b", &words).run().expect(0);
+    let mut arguments = vec!["sh", "-c", "echo $#", "sh"];
+    arguments.extend(many.iter().map(String::as_str));
+    let outcome = lab.job("a,b", &arguments).run().expect(0);
     assert_eq!(outcome.out, "10000\n10000\n");
 }
 
@@ -78,50 +78,50 @@ fn the_first_rank_that_fails_is_named_with_its_host() {
     lab.script("a:2,b:2", text)
         .run()
         .expect(7)
-        .says("rank 2 on host b (pid ")
-        .says("exited with code 7")
-        .says("ended the remaining 3 ranks");
+        .reports("rank 2 on host b (pid ")
+        .reports("exited with code 7")
+        .reports("ended the remaining 3 ranks");
 }
 
 #[test]
-fn hosts_that_are_not_ready_are_named_together_and_nothing_starts() {
+fn unreachable_hosts_are_named_together_before_any_start() {
     let lab = Lab::new();
     let mark = lab.0.path().join("started");
     let text = format!("touch {}", mark.display());
     lab.script("a,bad1,b,bad2", &text)
         .run()
         .expect(1)
-        .says("host bad1: cannot be reached: ")
-        .says("rsh: unknown host bad2")
-        .says("nothing was started: 2 of 4 hosts are not ready");
+        .reports("host bad1: cannot be reached: ")
+        .reports("rsh: unknown host bad2")
+        .reports("nothing was started: 2 of 4 hosts are not ready");
     lab.job("a,b", &["./not-there"])
         .run()
         .expect(127)
-        .says("hosts a, b: no program ");
+        .reports("hosts a, b: no program ");
     lab.job("a,b", &["-wdir", "/not/there", "true"])
         .run()
         .expect(1)
-        .says("hosts a, b: cannot start ranks in /not/there");
+        .reports("hosts a, b: cannot start ranks in /not/there");
     lab.job("a", &["--prefix", "/not/there", "true"])
         .run()
         .expect(1)
-        .says("host a: there is no /not/there/bin/rmpiexec: install rmpi there");
+        .reports("host a: there is no /not/there/bin/rmpiexec: install rmpi there");
     rmpiexec(["--launcher", "/not/there", "--host", "a", "true"])
         .run()
         .expect(1)
-        .says("/not/there cannot be started: no such file or directory");
+        .reports("/not/there cannot be started: no such file or directory");
     rmpiexec(["--launcher", "'", "--host", "a", "true"])
         .run()
         .expect(2)
-        .says("--launcher: a ' is not closed");
+        .reports("--launcher: a ' is not closed");
     assert!(!mark.exists());
 }
 
 #[test]
-fn a_host_that_says_something_else_is_named() {
+fn a_host_with_an_unexpected_greeting_is_named() {
     let lab = Lab::new();
     let shell = lab.0.path().join("rsh");
-    for (answer, words) in [
+    for (answer, expected) in [
         (
             "head -c 2000000 /dev/zero; sleep 100",
             "something else than ",
@@ -133,18 +133,18 @@ fn a_host_that_says_something_else_is_named() {
         ("exit 0", "ends with code 0"),
     ] {
         fs::write(&shell, format!("#!/bin/sh\n{answer}\n")).unwrap();
-        lab.job("a", &["true"]).run().expect(1).says(words);
+        lab.job("a", &["true"]).run().expect(1).reports(expected);
     }
 }
 
 #[test]
-fn hosts_without_ranks_are_left_out_wherever_they_stand() {
+fn hosts_without_ranks_are_not_contacted() {
     let lab = Lab::new();
     let file = lab.0.path().join("hosts");
     fs::write(&file, "a\nb\nc\n").unwrap();
     for hosts in ["b,a,c", "a,b,c", "c,b,a"] {
         let shell = lab.0.path().join("rsh");
-        let words = [
+        let arguments = [
             "--launcher",
             shell.to_str().unwrap(),
             "-f",
@@ -157,20 +157,20 @@ fn hosts_without_ranks_are_left_out_wherever_they_stand() {
             "-c",
             "echo $HOSTNAME",
         ];
-        let outcome = rmpiexec(words).run().expect(0);
+        let outcome = rmpiexec(arguments).run().expect(0);
         assert_eq!(outcome.out.trim(), &hosts[..1]);
     }
 }
 
 #[test]
-fn a_host_that_is_lost_while_others_are_asked_is_named() {
+fn a_host_lost_during_startup_is_named() {
     let lab = Lab::new();
-    for who in ["rmpid", "rmpi-shepherd"] {
+    for role in ["rmpid", "rmpi-shepherd"] {
         let job = lab.job("a,slow", &["sleep", "100"]).start();
         // The shepherd is not searched by its name, because a child that has not yet become the remote shell of the
         // other host is still called `rmpi-shepherd`.
         let daemon = named(&job, "rmpid", 1)[0];
-        let is_daemon = who == "rmpid";
+        let is_daemon = role == "rmpid";
         let victim = if is_daemon {
             daemon
         } else {
@@ -179,7 +179,7 @@ fn a_host_that_is_lost_while_others_are_asked_is_named() {
         send(victim, Signal::SIGKILL);
         let outcome = job.finish();
         assert_ne!(outcome.code, Some(0), "{}", outcome.err);
-        assert!(outcome.err.contains("host a: "), "{who}: {}", outcome.err);
+        assert!(outcome.err.contains("host a: "), "{role}: {}", outcome.err);
         assert!(
             outcome
                 .err
@@ -191,7 +191,7 @@ fn a_host_that_is_lost_while_others_are_asked_is_named() {
 }
 
 #[test]
-fn the_time_of_a_job_counts_from_the_first_host_on_and_files_are_kept_until_it_starts() {
+fn the_timeout_includes_startup_and_old_output_is_kept_until_start() {
     let lab = Lab::new();
     let folder = lab.0.path().join("out");
     fs::create_dir(&folder).unwrap();
@@ -201,7 +201,7 @@ fn the_time_of_a_job_counts_from_the_first_host_on_and_files_are_kept_until_it_s
     lab.job("a,slow", &["--output", output, "--timeout", "0.5", "true"])
         .run()
         .expect(124)
-        .says("the time of 0.5 s is over, and host slow is not ready; nothing was started");
+        .reports("the time of 0.5 s is over, and host slow is not ready; nothing was started");
     assert_eq!(fs::read_to_string(&old).unwrap(), "of an earlier job");
     lab.job("a", &["--output", output, "echo", "new"])
         .run()
@@ -210,10 +210,10 @@ fn the_time_of_a_job_counts_from_the_first_host_on_and_files_are_kept_until_it_s
 }
 
 #[test]
-fn a_program_of_another_host_alone_is_not_looked_for_here() {
+fn a_program_of_a_remote_host_is_not_searched_locally() {
     let lab = Lab::new();
     let shell = lab.0.path().join("rsh");
-    let words = [
+    let arguments = [
         "--launcher",
         shell.to_str().unwrap(),
         "--host",
@@ -224,14 +224,14 @@ fn a_program_of_another_host_alone_is_not_looked_for_here() {
         "b",
         "/only/on/b",
     ];
-    rmpiexec(words)
+    rmpiexec(arguments)
         .run()
         .expect(127)
-        .says("host b: no program /only/on/b");
+        .reports("host b: no program /only/on/b");
 }
 
 #[test]
-fn remote_shells_have_nothing_of_the_connection_above_them() {
+fn remote_shells_do_not_inherit_the_parent_connection() {
     let lab = Lab::new();
     let hosts: Vec<String> = (1..=40).map(|number| format!("n{number}")).collect();
     let text = "ls /proc/self/fd | wc -l";
@@ -267,15 +267,15 @@ fn signals_reach_the_ranks_of_all_hosts() {
     let job = lab.script("a:2,b:2", "sleep 100").start();
     named(&job, "sleep", 4);
     job.signal(Signal::SIGTERM);
-    job.finish().expect(143).says("SIGTERM received");
+    job.finish().expect(143).reports("SIGTERM received");
 }
 
 #[test]
-fn two_programs_go_where_they_are_told() {
+fn two_programs_run_on_their_own_hosts() {
     let lab = Lab::new();
     let shell = lab.0.path().join("rsh");
     let text = "echo $0 $RMPI_RANK $HOSTNAME";
-    let words = [
+    let arguments = [
         "--launcher",
         shell.to_str().unwrap(),
         "--host",
@@ -296,39 +296,39 @@ fn two_programs_go_where_they_are_told() {
         text,
         "two",
     ];
-    let outcome = rmpiexec(words).run().expect(0);
+    let outcome = rmpiexec(arguments).run().expect(0);
     assert_eq!(sorted(&outcome.out), ["one 0 a", "one 1 a", "two 2 b"]);
 }
 
 #[test]
-fn a_report_tells_what_each_host_has_said_of_itself() {
+fn report_shows_the_facts_of_each_host() {
     let lab = Lab::new();
     let outcome = lab.job("a,b", &["--report", "true"]).run().expect(0);
-    let told = |name: &str| {
+    let is_reported = |name: &str| {
         let begin = format!("rmpiexec: host {name} calls itself ");
         let mut lines = outcome.err.lines();
         lines.any(|line| line.starts_with(&begin) && line.contains("; a process may lock "))
     };
-    assert!(told("a") && told("b"), "{}", outcome.err);
+    assert!(is_reported("a") && is_reported("b"), "{}", outcome.err);
 }
 
 #[test]
-fn hosts_that_are_one_machine_share_out_its_cores() {
+fn host_names_of_one_machine_divide_its_cores() {
     let lab = Lab::new();
     let mask = "grep Cpus_allowed_list /proc/self/status";
     let cpus = CpuList::allowed().count();
     if cpus < 2 {
         return;
     }
-    let words = ["--report-bindings", "--bind-to", "hwthread", "-n", "2"];
-    let words: Vec<&str> = words.into_iter().chain(["sh", "-c", mask]).collect();
-    let outcome = lab.job("a,b", &words).run().expect(0);
+    let arguments = ["--report-bindings", "--bind-to", "hwthread", "-n", "2"];
+    let arguments: Vec<&str> = arguments.into_iter().chain(["sh", "-c", mask]).collect();
+    let outcome = lab.job("a,b", &arguments).run().expect(0);
     let masks = sorted(&outcome.out);
     assert!(masks[0] != masks[1], "both on the same CPU: {masks:?}");
     outcome
-        .says("hosts a, b are one machine: their ranks share out its CPUs")
-        .says("host a: 1 rank, beside 1 rank of other hosts, on ")
-        .says("host b: rank 1 is bound to CPU ");
+        .reports("hosts a, b are one machine: their ranks share out its CPUs")
+        .reports("host a: 1 rank, beside 1 rank of other hosts, on ")
+        .reports("host b: rank 1 is bound to CPU ");
     let all = lab.job("a:*,b:*", &["sh", "-c", "echo $RMPI_SIZE"]);
     let outcome = all.run().expect(0);
     let sizes: Vec<&str> = outcome.out.lines().collect();
@@ -349,9 +349,9 @@ fn forty_hosts_make_a_tree_of_two_levels() {
 }
 
 #[test]
-fn whoever_is_killed_ends_the_job_and_leaves_nothing() {
+fn killing_any_role_ends_the_job_and_leaves_nothing() {
     let lab = Lab::new();
-    for (who, count, words) in [
+    for (role, count, expected) in [
         ("rmpid", 2, "its node daemon (pid "),
         ("rmpi-shepherd", 3, "the job is ended"),
         ("sleep", 2, "was killed by signal 9"),
@@ -359,16 +359,20 @@ fn whoever_is_killed_ends_the_job_and_leaves_nothing() {
         for which in 0..count {
             let job = lab.job("a,b", &["sleep", "100"]).start();
             named(&job, "sleep", 2);
-            let mut found = named(&job, who, count);
+            let mut found = named(&job, role, count);
             found.sort_unstable();
             send(found[which], Signal::SIGKILL);
             let outcome = job.finish();
-            assert_ne!(outcome.code, Some(0), "{who} {which}");
-            let is_root = who == "rmpi-shepherd" && which == 0;
-            let words = if is_root { "the shepherd (pid " } else { words };
+            assert_ne!(outcome.code, Some(0), "{role} {which}");
+            let is_root = role == "rmpi-shepherd" && which == 0;
+            let expected = if is_root {
+                "the shepherd (pid "
+            } else {
+                expected
+            };
             assert!(
-                outcome.err.contains(words),
-                "{who} {which}: {}",
+                outcome.err.contains(expected),
+                "{role} {which}: {}",
                 outcome.err
             );
         }
@@ -376,7 +380,7 @@ fn whoever_is_killed_ends_the_job_and_leaves_nothing() {
 }
 
 #[test]
-fn when_the_front_is_killed_nothing_is_left() {
+fn nothing_survives_a_kill_of_the_front() {
     let lab = Lab::new();
     let job = lab.job("a:2,b:2", &["sleep", "100"]).start();
     named(&job, "sleep", 4);
@@ -386,7 +390,7 @@ fn when_the_front_is_killed_nothing_is_left() {
 }
 
 #[test]
-fn a_host_that_freezes_is_lost_after_the_time_that_was_said() {
+fn a_frozen_host_is_lost_after_the_heartbeat_timeout() {
     let lab = Lab::new();
     let job = lab
         .job("a,b", &["--heartbeat", "0.1,1", "sleep", "100"])
@@ -397,13 +401,13 @@ fn a_host_that_freezes_is_lost_after_the_time_that_was_said() {
     let start = Instant::now();
     send(frozen, Signal::SIGSTOP);
     let mut job = job;
-    job.wait_for_words("it has said nothing for 1 s");
+    job.wait_for_text("it has sent nothing for 1 s");
     assert!(start.elapsed() >= Duration::from_millis(900));
     assert_eq!(job.finish().code, Some(1));
 }
 
 #[test]
-fn a_front_that_stands_still_for_long_loses_nobody() {
+fn a_stopped_front_loses_no_host() {
     let lab = Lab::new();
     let job = lab
         .job(
@@ -419,7 +423,7 @@ fn a_front_that_stands_still_for_long_loses_nobody() {
 }
 
 #[test]
-fn the_others_go_on_without_a_host_where_that_is_wanted() {
+fn keep_going_survives_the_loss_of_a_host() {
     let lab = Lab::new();
     let text = "trap '' TERM; sleep 1; echo $RMPI_RANK";
     let job = lab.job("a,b", &["--keep-going", "sh", "-c", text]).start();

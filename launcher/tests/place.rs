@@ -9,10 +9,10 @@ use std::process::Command;
 
 fn masks(ranks: &str, options: &[&str]) -> Vec<String> {
     let print = "echo $RMPI_RANK $(grep Cpus_allowed_list /proc/self/status | cut -f 2)";
-    let mut words = vec!["-n", ranks];
-    words.extend(options);
-    words.extend(["sh", "-c", print]);
-    let outcome = rmpiexec(words).run().expect(0);
+    let mut arguments = vec!["-n", ranks];
+    arguments.extend(options);
+    arguments.extend(["sh", "-c", print]);
+    let outcome = rmpiexec(arguments).run().expect(0);
     outcome.sorted().into_iter().map(str::to_owned).collect()
 }
 
@@ -27,7 +27,7 @@ fn single_threaded_cores() -> Option<Vec<u32>> {
 }
 
 #[test]
-fn as_many_ranks_as_cores_are_bound_one_to_each() {
+fn one_rank_per_core_is_bound_to_it() {
     let Some(cpus) = single_threaded_cores() else {
         return;
     };
@@ -43,7 +43,7 @@ fn as_many_ranks_as_cores_are_bound_one_to_each() {
 }
 
 #[test]
-fn ranks_that_outnumber_cpus_and_are_not_in_mpi_keep_the_mask() {
+fn oversubscribed_ranks_outside_mpi_keep_the_mask() {
     let one = masks("1", &[]);
     let (_, mask) = one[0].split_once(' ').unwrap();
     let ranks = common::own_mask().len() * 2;
@@ -53,7 +53,7 @@ fn ranks_that_outnumber_cpus_and_are_not_in_mpi_keep_the_mask() {
 }
 
 #[test]
-fn ranks_that_outnumber_cores_are_bound_to_one_if_that_was_asked_for() {
+fn oversubscribed_ranks_are_bound_to_a_core_on_request() {
     let Some(cpus) = single_threaded_cores() else {
         return;
     };
@@ -79,7 +79,7 @@ fn no_binding_leaves_the_mask_alone() {
 }
 
 #[test]
-fn a_mask_from_outside_is_never_widened() {
+fn the_inherited_mask_is_never_widened() {
     let cpu = common::own_mask()[0].to_string();
     let mut command = Command::new("taskset");
     let print = "grep Cpus_allowed_list /proc/self/status | cut -f 2";
@@ -102,7 +102,7 @@ fn a_dry_run_prints_the_map_and_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("started");
     let text = format!("touch {}", mark.display());
-    let words = [
+    let arguments = [
         "--dry-run",
         "-n",
         "3",
@@ -112,7 +112,7 @@ fn a_dry_run_prints_the_map_and_starts_nothing() {
         "-c",
         &text,
     ];
-    let outcome = rmpiexec(words).run().expect(0);
+    let outcome = rmpiexec(arguments).run().expect(0);
     assert_eq!(
         outcome.out,
         "3 ranks on the machine of --topology: 2 sockets, 1 NUMA node, 4 cores, CPUs 0-7\n\
@@ -125,7 +125,7 @@ fn a_dry_run_prints_the_map_and_starts_nothing() {
 }
 
 #[test]
-fn every_policy_gives_the_map_that_it_promises() {
+fn every_policy_gives_its_documented_map() {
     let machine = "socket:2 numa:1 core:2 pu:2";
     for (options, expected) in [
         (["--map-by", "slot", "--bind-to", "core"], ["0-1", "4-5"]),
@@ -139,11 +139,11 @@ fn every_policy_gives_the_map_that_it_promises() {
         (["--map-by", "node", "--bind-to", "numa"], ["0-3", "4-7"]),
         (["--map-by", "slot", "--bind-to", "none"], ["0-7", "0-7"]),
     ] {
-        let words =
+        let arguments =
             options
                 .into_iter()
                 .chain(["--dry-run", "-n", "2", "--topology", machine, "true"]);
-        let outcome = rmpiexec(words).run().expect(0);
+        let outcome = rmpiexec(arguments).run().expect(0);
         let cpus = |line: &str| Some(line.split_once(" CPU")?.1.split(' ').nth(1)?.to_owned());
         let seen: Vec<String> = outcome.out.lines().skip(1).filter_map(cpus).collect();
         assert_eq!(seen, expected, "{options:?}: {}", outcome.out);
@@ -151,17 +151,17 @@ fn every_policy_gives_the_map_that_it_promises() {
 }
 
 #[test]
-fn a_dry_run_refuses_what_could_not_be_started() {
+fn a_dry_run_refuses_a_missing_program() {
     let outcome = rmpiexec(["--dry-run", "-n", "2", "./nowhere"])
         .run()
         .expect(127);
-    outcome.says("no program ./nowhere");
+    outcome.reports("no program ./nowhere");
 }
 
 #[test]
-fn the_map_is_said_before_the_job_and_agrees_with_the_masks() {
+fn report_bindings_agrees_with_the_masks() {
     let print = "grep Cpus_allowed_list /proc/self/status | cut -f 2";
-    let words = [
+    let arguments = [
         "--report-bindings",
         "--bind-to",
         "core",
@@ -171,11 +171,11 @@ fn the_map_is_said_before_the_job_and_agrees_with_the_masks() {
         "-c",
         print,
     ];
-    let outcome = rmpiexec(words).run().expect(0);
+    let outcome = rmpiexec(arguments).run().expect(0);
     if common::own_mask().len() > 1 {
         let mask = outcome.out.trim();
-        let words = "rmpiexec: rank 0 of sh is bound to CPU";
-        assert!(outcome.err.contains(words), "{}", outcome.err);
+        let expected = "rmpiexec: rank 0 of sh is bound to CPU";
+        assert!(outcome.err.contains(expected), "{}", outcome.err);
         assert!(
             outcome.err.contains(&format!(" {mask} (core")),
             "{mask}: {}",
@@ -190,12 +190,12 @@ fn the_map_is_said_before_the_job_and_agrees_with_the_masks() {
 }
 
 #[test]
-fn ranks_that_share_cores_because_they_were_bound_are_remarked() {
+fn oversubscription_by_bind_to_gives_a_remark() {
     let ranks = (common::own_mask().len() * 2).to_string();
     let outcome = rmpiexec(["-n", &ranks, "--bind-to", "core", "true"])
         .run()
         .expect(0);
     if common::own_mask().len() > 1 {
-        outcome.says("leave --bind-to out to let them move");
+        outcome.reports("leave --bind-to out to let them move");
     }
 }

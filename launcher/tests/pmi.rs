@@ -61,7 +61,7 @@ fn exchanged(out: &str, ranks: usize, mapping: &str) {
 }
 
 #[test]
-fn ranks_read_what_all_have_put_before_a_fence() {
+fn ranks_get_the_pmi_pairs_of_all_after_a_fence() {
     for ranks in [1, 2, 5] {
         let outcome = job(&ranks.to_string(), EXCHANGE).run().expect(0);
         exchanged(&outcome.out, ranks, &format!("(vector,(0,1,{ranks}))"));
@@ -70,20 +70,20 @@ fn ranks_read_what_all_have_put_before_a_fence() {
 }
 
 #[test]
-fn nodes_hear_what_those_of_others_have_put() {
+fn pmi_pairs_reach_other_nodes() {
     for (nodes, mapping) in [("2", "(vector,(0,1,3),(1,1,2))"), ("5", "(vector,(0,5,1))")] {
         let mut job = job("5", EXCHANGE);
         job.command.env("RMPI_LOCAL_NODES", nodes);
         exchanged(&job.run().expect(0).out, 5, mapping);
     }
     let lab = Lab::new();
-    let words = ["-n", "3", "python3", "-c", &program(EXCHANGE)];
-    let outcome = lab.job("a:2,b", &words).run().expect(0);
+    let arguments = ["-n", "3", "python3", "-c", &program(EXCHANGE)];
+    let outcome = lab.job("a:2,b", &arguments).run().expect(0);
     exchanged(&outcome.out, 3, "(vector,(0,1,2),(1,1,1))");
 }
 
 #[test]
-fn what_another_launcher_has_said_is_not_passed_on() {
+fn pmi_variables_of_another_launcher_are_not_inherited() {
     let mut job = job("2", EXCHANGE);
     job.command.envs([
         ("PMI_FD", "77"),
@@ -95,7 +95,7 @@ fn what_another_launcher_has_said_is_not_passed_on() {
 }
 
 #[test]
-fn an_abort_and_an_end_without_finalize_end_the_job() {
+fn a_pmi_abort_or_exit_without_finalize_ends_the_job() {
     // Rank 1 exits by itself after the abort, before the launcher ends it.
     let leaves = "if rank == 1:\n    say('cmd=abort exitcode=9')\n    sys.exit(9)\nhear()";
     for abort in ["if rank == 1: say('cmd=abort exitcode=9')\nhear()", leaves] {
@@ -140,8 +140,8 @@ print('through')
 }
 
 #[test]
-fn nonsense_harms_nobody_else() {
-    let nonsense = r#"
+fn malformed_pmi_requests_do_not_affect_other_ranks() {
+    let malformed = r#"
 import random
 if rank == 0:
     for line in ["cmd=", "=", "cmd=get", "cmd=put key=a", "cmd=barrier", "x" * 3000, "cmd=get key=" + "k" * 5000, "mcmd=spawn", "endcmd"]:
@@ -173,14 +173,14 @@ else:
     assert ask("cmd=put key=a value=" + "v" * 1025) == "cmd=put_result rc=-1 msg=too_long"
     print("kept")
 "#;
-    let outcome = job("3", nonsense).run().expect(0);
+    let outcome = job("3", malformed).run().expect(0);
     let mut lines: Vec<&str> = outcome.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["closed", "full", "kept"]);
     assert!(
         outcome
             .err
-            .contains("rank 1 is not heard over PMI any more: the program sent a line of "),
+            .contains("rank 1 has lost its PMI connection: the program sent a line of "),
         "{}",
         outcome.err
     );

@@ -59,7 +59,7 @@ fn is_answer(reply: &QueryReply) -> bool {
 }
 
 #[test]
-fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
+fn queries_are_answered_repeatedly_with_hosts_and_ranks() {
     let lab = Lab::new();
     let running = lab.script("a:2,b", "sleep 100").start();
     running.wait_for(3, "sleep");
@@ -88,7 +88,7 @@ fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
 }
 
 #[test]
-fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_for_once() {
+fn queries_report_ended_hosts_and_wait_once_for_a_stopped_one() {
     let lab = Lab::new();
     let running = lab
         .script("a,b,c", "[ $RMPI_RANK = 1 ] || exec sleep 100")
@@ -114,11 +114,11 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
 }
 
 #[test]
-fn a_visitor_that_hangs_or_talks_nonsense_does_not_keep_a_job_from_ending() {
+fn hanging_or_malformed_query_clients_do_not_block_the_job_end() {
     let lab = Lab::new();
     let running = lab.script("a,b", "sleep 1").start();
-    let mut nonsense = connect(&running);
-    nonsense.write_all(b"GET / HTTP/1.1").unwrap();
+    let mut malformed = connect(&running);
+    malformed.write_all(b"GET / HTTP/1.1").unwrap();
     let mut hangs = connect(&running);
     hangs.write_all(&[QUERY]).unwrap();
     running.finish().expect(0);

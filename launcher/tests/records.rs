@@ -32,7 +32,7 @@ fn rank_program() {
             let stream = boot.stream_key.map(|key| key.0);
             println!("\nkey {:?} {stream:?}", boot.network_key);
         }
-        "neighbours" => know_all(&boot),
+        "neighbours" => exchange_records(&boot),
         "late publisher" => publish_late(&boot),
         "dead publisher" => outlive(&boot),
         "wrong" => ask_wrongly(&boot),
@@ -48,7 +48,7 @@ fn rank_program() {
 }
 
 #[test]
-fn what_all_ranks_remark_is_said_once_of_the_job_and_on_one_line() {
+fn equal_remarks_of_all_ranks_are_printed_once() {
     for nodes in ["1", "3"] {
         let mut job = ranks(6, "remark");
         job.command.env("RMPI_LOCAL_NODES", nodes);
@@ -61,7 +61,7 @@ fn what_all_ranks_remark_is_said_once_of_the_job_and_on_one_line() {
         assert_eq!(notices.len(), 1, "{}", outcome.err);
         assert!(notices[0].starts_with("rmpiexec: tcp carries what rank "));
         assert!(
-            notices[0].ends_with(" says [2J (said once of a job)"),
+            notices[0].ends_with(" says [2J (printed once per job)"),
             "{notices:?}"
         );
     }
@@ -90,7 +90,7 @@ fn receive_reply(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
 }
 
 /// Each rank publishes its record, and requests the records of all ranks.
-fn know_all(boot: &Boot) {
+fn exchange_records(boot: &Boot) {
     let round = std::env::var("RMPI_TEST_ROUND").map_or(0, |round| round.parse().unwrap());
     let record = |rank: u32| [rank.to_le_bytes(), u32::to_le_bytes(round)].concat();
     // Half of the ranks send requests before they have published.
@@ -104,12 +104,12 @@ fn know_all(boot: &Boot) {
     if early {
         publish(boot, &record(boot.rank));
     }
-    let mut heard: Vec<_> = (0..boot.size).map(|_| receive_reply(boot)).collect();
-    heard.sort();
+    let mut replies: Vec<_> = (0..boot.size).map(|_| receive_reply(boot)).collect();
+    replies.sort();
     let expected: Vec<_> = (0..boot.size)
         .map(|rank| (rank, Ok(record(rank))))
         .collect();
-    assert_eq!(heard, expected);
+    assert_eq!(replies, expected);
     println!("\nknows all");
     // As in `MPI_Finalize`, a rank waits until all ranks are quiet, since a slower rank may still need its record.
     wait_until_all_are_quiet(boot);
@@ -195,10 +195,10 @@ fn ask_wrongly(boot: &Boot) {
 
 fn wait_until_all_are_quiet(boot: &Boot) {
     send_to_daemon(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
-    hear_all_quiet(boot);
+    receive_all_quiet(boot);
 }
 
-fn hear_all_quiet(boot: &Boot) {
+fn receive_all_quiet(boot: &Boot) {
     let mut bytes = [0; MAX_DATAGRAM_BYTES];
     let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
     assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
@@ -218,7 +218,7 @@ fn leave_together(boot: &Boot) {
     }
     send_to_daemon(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
     std::fs::write(folder.join(boot.rank.to_string()), "").unwrap();
-    hear_all_quiet(boot);
+    receive_all_quiet(boot);
     assert!(folder.join("last").exists(), "rank 0 has not said it yet");
 }
 
@@ -267,7 +267,7 @@ fn divided(nodes: u32, mut job: common::Job) -> common::Job {
 }
 
 #[test]
-fn the_network_keys_are_of_one_job_and_have_31_and_128_bits() {
+fn network_keys_are_equal_in_a_job_and_have_31_and_128_bits() {
     on_nodes(|nodes| {
         let keys = || {
             let outcome = on(nodes, 3, "key").run().expect(0);
@@ -301,7 +301,7 @@ fn the_network_keys_are_of_one_job_and_have_31_and_128_bits() {
 }
 
 #[test]
-fn sixty_four_ranks_find_each_other() {
+fn sixty_four_ranks_get_each_others_records() {
     on_nodes(|nodes| {
         let outcome = on(nodes, 64, "neighbours").run().expect(0);
         assert_eq!(count(&outcome, "knows all"), 64, "{}", outcome.out);
@@ -321,7 +321,7 @@ fn the_next_program_of_a_script_has_records_of_its_own() {
 }
 
 #[test]
-fn who_waits_for_a_record_disturbs_nobody_and_gets_it_in_the_end() {
+fn a_pending_record_request_does_not_block_others() {
     on_nodes(|nodes| {
         let outcome = on(nodes, 3, "late publisher").run().expect(0);
         assert_eq!(count(&outcome, "in order"), 1, "{}", outcome.out);
@@ -329,7 +329,7 @@ fn who_waits_for_a_record_disturbs_nobody_and_gets_it_in_the_end() {
 }
 
 #[test]
-fn the_record_of_a_rank_that_has_ended_is_still_told() {
+fn the_record_of_an_ended_rank_stays_available() {
     on_nodes(|nodes| {
         let outcome = on(nodes, 2, "dead publisher").run().expect(0);
         assert_eq!(count(&outcome, "the record stays"), 1, "{}", outcome.out);
@@ -337,7 +337,7 @@ fn the_record_of_a_rank_that_has_ended_is_still_told() {
 }
 
 #[test]
-fn who_asks_for_a_record_that_never_comes_is_told_why() {
+fn a_missing_record_is_reported_with_the_reason() {
     on_nodes(|nodes| {
         for (role, why) in [
             (
@@ -358,7 +358,7 @@ fn who_asks_for_a_record_that_never_comes_is_told_why() {
 }
 
 #[test]
-fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() {
+fn invalid_ranks_and_records_get_an_error_reply() {
     on_nodes(|nodes| {
         let outcome = on(nodes, 2, "wrong").run().expect(0);
         assert_eq!(
@@ -369,15 +369,15 @@ fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() 
         );
         let last = format!("there is no rank {}: the job has 2", u32::MAX);
         assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
-        let told = outcome
+        let reports = outcome
             .err
             .matches("an address on the network of 257 bytes, expected at most 256");
-        assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
+        assert_eq!(reports.count(), 2, "once for each rank: {}", outcome.err);
     });
 }
 
 #[test]
-fn ranks_that_say_that_they_are_quiet_are_answered_when_all_are() {
+fn quiet_ranks_are_released_when_all_are_quiet() {
     on_nodes(|nodes| {
         let folder = tempfile::tempdir().unwrap();
         let mut job = on(nodes, 8, "quiet");
@@ -387,7 +387,7 @@ fn ranks_that_say_that_they_are_quiet_are_answered_when_all_are() {
 }
 
 #[test]
-fn a_rank_that_asks_without_reading_answers_blocks_nobody() {
+fn a_rank_that_reads_no_replies_blocks_no_other() {
     on_nodes(|nodes| {
         let folder = tempfile::tempdir().unwrap();
         let mut job = on(nodes, 2, "deaf");

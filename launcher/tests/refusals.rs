@@ -8,8 +8,8 @@ use common::{Outcome, rmpiexec};
 use std::path::Path;
 use std::process::Command;
 
-fn refused(words: &[&str], code: i32) -> Outcome {
-    let outcome = rmpiexec(words).run().expect(code);
+fn refused(arguments: &[&str], code: i32) -> Outcome {
+    let outcome = rmpiexec(arguments).run().expect(code);
     assert_eq!(outcome.out, "");
     assert!(
         outcome.err.starts_with("rmpiexec: ") && outcome.err.lines().count() == 1,
@@ -20,54 +20,55 @@ fn refused(words: &[&str], code: i32) -> Outcome {
 }
 
 #[test]
-fn an_unknown_option_is_answered_with_the_nearest() {
+fn an_unknown_option_error_names_the_nearest() {
     refused(&["--tag-ouput", "true"], 2)
-        .says("unknown option --tag-ouput; the nearest is --tag-output");
-    refused(&["-timeot", "3", "true"], 2).says("the nearest is --timeout");
+        .reports("unknown option --tag-ouput; the nearest is --tag-output");
+    refused(&["-timeot", "3", "true"], 2).reports("the nearest is --timeout");
 }
 
 #[test]
-fn a_bad_number_of_ranks_is_answered_with_the_range() {
-    refused(&["-n", "0", "true"], 2).says("-n 0: a job needs at least one rank");
-    refused(&["-n", "x", "true"], 2).says("-n x: expected a whole number from 1 to");
-    refused(&["-n", "10000000", "true"], 2).says("-n 10000000: one machine holds at most");
+fn an_invalid_rank_count_error_states_the_range() {
+    refused(&["-n", "0", "true"], 2).reports("-n 0: a job needs at least one rank");
+    refused(&["-n", "x", "true"], 2).reports("-n x: expected a whole number from 1 to");
+    refused(&["-n", "10000000", "true"], 2).reports("-n 10000000: one machine holds at most");
 }
 
 #[test]
-fn no_program_is_answered_with_an_example() {
-    refused(&["-n", "2"], 2).says("no program to start; type for example: rmpiexec -n 4 ./a.out");
+fn a_missing_program_argument_error_shows_an_example() {
+    refused(&["-n", "2"], 2)
+        .reports("no program to start; type for example: rmpiexec -n 4 ./a.out");
 }
 
 #[test]
-fn a_missing_program_is_answered_with_where_it_was_looked_for() {
-    refused(&["-n", "2", "rmpi-no-such-program"], 127).says("in PATH (looked in /");
-    refused(&["-n", "2", "./rmpi-no-such-program"], 127).says("(looked for /");
+fn a_program_not_found_error_states_the_searched_path() {
+    refused(&["-n", "2", "rmpi-no-such-program"], 127).reports("in PATH (looked in /");
+    refused(&["-n", "2", "./rmpi-no-such-program"], 127).reports("(looked for /");
 }
 
 #[test]
-fn a_program_here_that_is_not_in_path_is_pointed_at() {
+fn a_program_in_the_current_folder_is_suggested() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy("/bin/true", folder.path().join("mine")).unwrap();
     let mut job = rmpiexec(["-n", "1", "mine"]);
     job.command.current_dir(folder.path());
-    job.run().expect(127).says("type ./mine");
+    job.run().expect(127).reports("type ./mine");
 }
 
 #[test]
-fn what_is_not_a_program_is_refused() {
-    refused(&["-n", "1", "/etc"], 126).says("/etc is a folder, not a program");
-    refused(&["-n", "1", "/etc/passwd"], 126).says("/etc/passwd is not executable");
+fn folders_and_non_executable_files_are_refused() {
+    refused(&["-n", "1", "/etc"], 126).reports("/etc is a folder, not a program");
+    refused(&["-n", "1", "/etc/passwd"], 126).reports("/etc/passwd is not executable");
 }
 
 #[test]
 fn a_folder_that_cannot_be_entered_is_refused() {
     refused(&["-wdir", "/no/where", "-n", "1", "true"], 1)
-        .says("cannot start ranks in /no/where: no such file or directory");
+        .reports("cannot start ranks in /no/where: no such file or directory");
     let folder = tempfile::tempdir().unwrap();
     let closed = folder.path().join("closed");
     std::fs::create_dir(&closed).unwrap();
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
-    let words = ["-wdir", closed.to_str().unwrap(), "-n", "1", "true"];
+    let arguments = ["-wdir", closed.to_str().unwrap(), "-n", "1", "true"];
     if nix::unistd::geteuid().is_root() {
         // Root may enter any folder, so the job runs as another user.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -77,19 +78,19 @@ fn a_folder_that_cannot_be_entered_is_refused() {
         let mut command = Command::new("setpriv");
         command
             .args(["--reuid=65534", "--clear-groups", copy.to_str().unwrap()])
-            .args(words)
+            .args(arguments)
             .current_dir("/");
         common::Job::of(command)
             .run()
             .expect(1)
-            .says("closed: permission denied");
+            .reports("closed: permission denied");
     } else {
-        refused(&words, 1).says("closed: permission denied");
+        refused(&arguments, 1).reports("closed: permission denied");
     }
 }
 
 #[test]
-fn a_loader_that_is_missing_is_told_from_a_missing_program() {
+fn a_missing_interpreter_is_distinguished_from_a_missing_program() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("prog");
     std::fs::write(&program, "#!/no/such/interpreter\n").unwrap();
@@ -101,7 +102,7 @@ fn a_loader_that_is_missing_is_told_from_a_missing_program() {
     let outcome = rmpiexec(["-n", "3", program.to_str().unwrap()])
         .run()
         .expect(127);
-    let outcome = outcome.says("could not be started: cannot execute");
+    let outcome = outcome.reports("could not be started: cannot execute");
     assert!(
         outcome
             .err
@@ -112,7 +113,7 @@ fn a_loader_that_is_missing_is_told_from_a_missing_program() {
 }
 
 #[test]
-fn too_small_a_limit_of_open_files_is_said_with_both_numbers() {
+fn open_files_limit_error_states_both_numbers() {
     let line = format!(
         "ulimit -n 100; exec {} -n 64 true",
         env!("CARGO_BIN_EXE_rmpiexec")
@@ -130,47 +131,51 @@ fn too_small_a_limit_of_open_files_is_said_with_both_numbers() {
 }
 
 /// `rmpiexec` with these arguments, as the last command of a shell line.
-fn after(line: &str, words: &str) -> common::Job {
-    let line = format!("{line}; exec {} {words}", env!("CARGO_BIN_EXE_rmpiexec"));
+fn after(line: &str, arguments: &str) -> common::Job {
+    let line = format!(
+        "{line}; exec {} {arguments}",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
     let mut command = Command::new("sh");
     command.args(["-c", &line]);
     common::Job::of(command)
 }
 
 #[test]
-fn a_limit_of_file_size_does_not_count_for_shared_memory() {
+fn a_soft_file_size_limit_does_not_apply_to_shared_memory() {
     let outcome = after("ulimit -Sf 8", "-n 4 sh -c 'ulimit -Sf'")
         .run()
         .expect(0);
     assert_eq!(outcome.out, "8\n8\n8\n8\n");
-    let words = "the limit of file size is 4096 bytes: raise it (ulimit -Hf) or start fewer ranks";
+    let expected =
+        "the limit of file size is 4096 bytes: raise it (ulimit -Hf) or start fewer ranks";
     after("ulimit -f 8", "-n 4 true")
         .run()
         .expect(1)
-        .says(words);
+        .reports(expected);
 }
 
 #[test]
-fn too_few_open_files_for_the_first_step_are_said_with_a_remedy() {
+fn open_files_limit_at_startup_error_has_a_remedy() {
     let outcome = after("ulimit -n 5", "-n 1 true").run().expect(1);
-    outcome.says("cannot start: too many open files; raise the limit of open files (ulimit -n)");
+    outcome.reports("cannot start: too many open files; raise the limit of open files (ulimit -n)");
 }
 
 #[test]
-fn a_folder_that_was_removed_is_no_place_to_start_from() {
+fn a_removed_current_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let gone = format!(
+    let removed_folder = format!(
         "mkdir {0}/gone; cd {0}/gone; rmdir {0}/gone",
         folder.path().display()
     );
-    let outcome = after(&gone, "-n 1 true").run().expect(1);
-    outcome.says("cannot tell the current folder: no such file or directory; go to one that exists, or name one");
-    let outcome = after(&gone, "-wdir / -n 1 pwd").run().expect(0);
+    let outcome = after(&removed_folder, "-n 1 true").run().expect(1);
+    outcome.reports("cannot determine the current folder: no such file or directory; go to one that exists, or name one");
+    let outcome = after(&removed_folder, "-wdir / -n 1 pwd").run().expect(0);
     assert_eq!(outcome.out, "/\n");
 }
 
 #[test]
-fn too_small_a_limit_of_processes_ends_the_job_in_order() {
+fn a_too_small_process_limit_ends_the_job_cleanly() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -206,7 +211,15 @@ fn program_with(folder: &Path, soname: &str, tags: &str) -> String {
         "#include <unistd.h>\nint main(void) { sleep(3); return 0; }\n",
     )
     .unwrap();
-    let cc = |words: &[&str]| assert!(Command::new("cc").args(words).status().unwrap().success());
+    let cc = |arguments: &[&str]| {
+        assert!(
+            Command::new("cc")
+                .args(arguments)
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
     let [source, library, program] =
         [&source, &library, &program].map(|path| path.to_str().unwrap());
     cc(&[
@@ -235,7 +248,7 @@ fn a_program_of_another_mpi_is_refused_for_more_than_one_rank() {
     let folder = tempfile::tempdir().unwrap();
     let program = program_with(folder.path(), "libmpi.so.40", "--enable-new-dtags");
     let outcome =
-        refused(&["-n", "2", &program], 1).says("needs libmpi.so.40, a library of Open MPI");
+        refused(&["-n", "2", &program], 1).reports("needs libmpi.so.40, a library of Open MPI");
     assert!(
         outcome
             .err
@@ -268,7 +281,7 @@ fn a_program_that_would_load_another_standard_library_is_refused() {
 }
 
 #[test]
-fn another_mpi_behind_a_script_is_noticed_while_it_runs() {
+fn another_mpi_in_a_script_is_detected_at_run_time() {
     let folder = tempfile::tempdir().unwrap();
     let program = program_with(folder.path(), "libmpi.so.40", "--enable-new-dtags");
     let script = format!("{program}; true");

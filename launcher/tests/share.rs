@@ -30,7 +30,7 @@ fn the_completions_are_fresh() {
 }
 
 #[test]
-fn every_option_of_the_help_is_in_each_of_them() {
+fn man_page_and_completions_have_every_help_option() {
     let command = launcher::Options::command();
     let options = command.get_arguments().filter_map(clap::Arg::get_long);
     let options: Vec<&str> = options

@@ -143,7 +143,7 @@ fn notices(outcome: &Outcome) -> usize {
 fn stand_still(jobs: Vec<Job>) {
     let mut running: Vec<Running> = jobs.into_iter().map(Job::start).collect();
     for job in &mut running {
-        job.wait_for_words(NOTICE);
+        job.wait_for_text(NOTICE);
     }
     std::thread::sleep(WHILE);
     for job in running {
@@ -154,13 +154,13 @@ fn stand_still(jobs: Vec<Job>) {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why() {
+fn a_deadlock_is_reported_once_with_the_rmpi_queues_command() {
     let folder = folder();
     let mut running = job(folder.path(), 3, "receives").start();
     let show = format!("{NOTICE}; to see who waits for what: ");
-    running.wait_for_words(&show);
+    running.wait_for_text(&show);
     let path = installed("bin/rmpi-queues");
-    running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
+    running.wait_for_text(&format!("{} {}\n", path.display(), running.pid()));
     let output = Command::new(path).arg(running.pid().to_string()).output();
     let output = String::from_utf8(output.unwrap().stdout).unwrap();
     assert!(output.contains("from rank 1, tag 0"), "{output}");
@@ -170,7 +170,7 @@ fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why(
 /// All hosts are this machine. The command in the report shows the ranks of both hosts.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
+fn a_deadlock_over_hosts_is_reported_once() {
     let (folder, lab) = (folder(), Lab::new());
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["--timeout", "60", "--launcher"]);
@@ -180,9 +180,9 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
         .current_dir(folder.path())
         .env("RMPI_STANDSTILL", "1");
     let mut running = Job::of(command).start();
-    running.wait_for_words(&format!("{NOTICE}; to see who waits for what: "));
+    running.wait_for_text(&format!("{NOTICE}; to see who waits for what: "));
     let path = installed("bin/rmpi-queues");
-    running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
+    running.wait_for_text(&format!("{} {}\n", path.display(), running.pid()));
     let output = Command::new(path).arg(running.pid().to_string()).output();
     let output = String::from_utf8(output.unwrap().stdout).unwrap();
     let expected = "deadlock: none of the 4 ranks can ever go on";
@@ -194,7 +194,7 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn every_way_of_waiting_is_noticed() {
+fn a_deadlock_in_any_blocking_call_is_detected() {
     let folder = folder();
     let ways = ["probes", "sends", "collects", "leaves", "threads"];
     let mut jobs: Vec<Job> = ways.map(|what| job(folder.path(), 3, what)).into();
@@ -209,7 +209,7 @@ fn every_way_of_waiting_is_noticed() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn a_job_in_which_one_rank_is_at_work_does_not_stand_still() {
+fn one_working_rank_prevents_a_deadlock_report() {
     let folder = folder();
     let ways = ["computes", "sleeps", "tests", "threads, one works"];
     let running = ways.map(|what| job(folder.path(), 3, what).start());
@@ -222,7 +222,7 @@ fn a_job_in_which_one_rank_is_at_work_does_not_stand_still() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn progress_starts_the_time_again() {
+fn progress_restarts_the_deadlock_timeout() {
     let folder = folder();
     let outcome = job(folder.path(), 3, "goes on").run().expect(0);
     assert_eq!(notices(&outcome), 0, "{}", outcome.err);
@@ -231,7 +231,7 @@ fn progress_starts_the_time_again() {
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
+fn stopped_and_traced_ranks_are_not_reported_as_deadlocked() {
     let folder = folder();
     let running = job(folder.path(), 2, "stops").start();
     std::thread::sleep(WHILE);
@@ -280,13 +280,13 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
         let stat = fs::read_to_string(format!("/proc/{}/stat", ranks[0])).unwrap();
         (!stat.contains(") T ")).then_some(())
     });
-    running.wait_for_words(NOTICE);
+    running.wait_for_text(NOTICE);
     end(running);
 }
 
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
-fn nothing_is_said_where_it_is_switched_off_or_where_there_is_no_mpi() {
+fn deadlock_report_is_absent_if_disabled_or_without_mpi() {
     let folder = folder();
     let mut off = job(folder.path(), 2, "receives");
     off.command.env("RMPI_STANDSTILL", "0");

@@ -13,7 +13,7 @@ fn sixty_four_ranks_start_and_end() {
 }
 
 #[test]
-fn every_rank_knows_its_number() {
+fn every_rank_gets_its_number() {
     let outcome = script(
         5,
         "echo $RMPI_RANK/$RMPI_SIZE $RMPI_LOCAL_RANK/$RMPI_LOCAL_SIZE",
@@ -46,12 +46,12 @@ fn several_programs_share_one_world_and_have_their_own_variables() {
 
 /// The job sent to the daemon is larger than a socket buffer.
 #[test]
-fn programs_with_a_mebibyte_of_environment_each_get_all_of_it() {
+fn programs_get_a_mebibyte_of_environment_each() {
     let print = "echo ${#BIG1} ${#BIG9} $(echo \"$BIG5\" | cut -c 99990-)";
     let program = ["-n", "1", "sh", "-c", print, ":"];
-    let mut words = program.repeat(8);
-    words.pop();
-    let mut job = rmpiexec(words);
+    let mut arguments = program.repeat(8);
+    arguments.pop();
+    let mut job = rmpiexec(arguments);
     for number in 0..10 {
         job.command
             .env(format!("BIG{number}"), number.to_string().repeat(100_000));
@@ -61,7 +61,7 @@ fn programs_with_a_mebibyte_of_environment_each_get_all_of_it() {
 }
 
 #[test]
-fn the_number_of_the_program_stands_in_the_boot_line() {
+fn the_boot_line_has_the_program_number() {
     let print = "echo $RMPI_BOOT | grep -o 'app=[0-9]*'";
     let outcome = rmpiexec([
         "-n", "1", "sh", "-c", print, ":", "-n", "1", "sh", "-c", print,
@@ -72,7 +72,7 @@ fn the_number_of_the_program_stands_in_the_boot_line() {
 }
 
 #[test]
-fn the_environment_is_passed_on_but_not_that_of_a_job_around() {
+fn the_environment_is_inherited_except_rank_variables() {
     let mut job = script(1, "echo $HANDED $RMPI_RANK");
     job.command.env("HANDED", "down").env("RMPI_RANK", "17");
     assert_eq!(job.run().expect(0).out, "down 0\n");
@@ -92,7 +92,7 @@ fn a_job_can_start_another_job() {
 }
 
 #[test]
-fn x_without_a_value_remarks_on_a_variable_that_is_not_set() {
+fn x_option_with_an_unset_variable_gives_a_remark() {
     let outcome = rmpiexec(["-n", "1", "-x", "RMPI_TEST_UNSET", "true"])
         .run()
         .expect(0);
@@ -143,12 +143,12 @@ fn a_program_for_another_machine_is_not_given_to_a_shell() {
     job.command.current_dir(folder.path());
     let outcome = job.run().expect(127);
     let path = std::fs::canonicalize(&program).unwrap();
-    let outcome = outcome.says(&format!("cannot execute {}: exec", path.display()));
-    outcome.says("built for another kind of machine, or damaged");
+    let outcome = outcome.reports(&format!("cannot execute {}: exec", path.display()));
+    outcome.reports("built for another kind of machine, or damaged");
 }
 
 #[test]
-fn arguments_arrive_as_they_are() {
+fn arguments_are_passed_unchanged() {
     let outcome = rmpiexec(["-n", "1", "printf", "<%s>", "a b", "", "-n", "$x"])
         .run()
         .expect(0);
@@ -156,7 +156,7 @@ fn arguments_arrive_as_they_are() {
 }
 
 #[test]
-fn the_library_folder_of_the_installation_comes_first() {
+fn the_installed_library_folder_is_searched_first() {
     let prefix = tempfile::tempdir().unwrap();
     let (bin, lib) = (prefix.path().join("bin"), prefix.path().join("lib"));
     std::fs::create_dir(&bin).unwrap();
@@ -208,7 +208,7 @@ fn only_the_ranks_own_descriptors_are_inherited() {
     let mut numbers: Vec<u32> = outcome
         .out
         .split_whitespace()
-        .map(|word| word.parse().unwrap())
+        .map(|number| number.parse().unwrap())
         .collect();
     // Descriptors that the parents of this test left open are inherited, as by any program, and do not count.
     numbers.retain(|number| {
@@ -224,7 +224,7 @@ fn only_the_ranks_own_descriptors_are_inherited() {
 }
 
 #[test]
-fn the_mask_before_placement_stands_in_the_boot_line() {
+fn the_boot_line_has_the_mask_before_binding() {
     let outcome = script(1, "echo $RMPI_BOOT").run().expect(0);
     let boot = wireup::Boot::parse(outcome.out.trim()).unwrap();
     let cpus: Vec<u32> = (0..64 * u32::try_from(boot.mask.len()).unwrap())
@@ -234,7 +234,7 @@ fn the_mask_before_placement_stands_in_the_boot_line() {
 }
 
 #[test]
-fn verbose_says_what_is_started() {
+fn verbose_shows_the_started_programs() {
     let outcome = rmpiexec(["-v", "-n", "2", "true"]).run().expect(0);
     assert!(
         outcome.err.contains("starting 2 ranks of /"),

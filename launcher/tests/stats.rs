@@ -72,9 +72,9 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// Result of `rmpiexec` with these arguments, run in this folder.
-fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
+fn job(folder: &tempfile::TempDir, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(installed("bin/rmpiexec"));
-    command.args(words).current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command.stdin(std::process::Stdio::null());
     Job::of(command).run()
 }
@@ -91,14 +91,14 @@ fn numbers(text: &str, name: &str) -> Vec<f64> {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_job_is_told_in_words_and_in_a_picture() {
+fn stats_are_printed_and_plotted() {
     let folder = folder();
-    let words = "--stats --stats-plot plot.svg -n 3 ./program good";
-    let words: Vec<&str> = words.split(' ').collect();
-    let done = job(&folder, &words)
+    let arguments = "--stats --stats-plot plot.svg -n 3 ./program good";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let done = job(&folder, &arguments)
         .expect(0)
-        .says("rmpiexec: statistics of 3 ranks: ")
-        .says("collectives of MPI_COMM_WORLD, calls of a rank: barrier 1\n");
+        .reports("rmpiexec: statistics of 3 ranks: ")
+        .reports("collectives of MPI_COMM_WORLD, calls of a rank: barrier 1\n");
     assert_eq!(done.out, "");
     assert!(!done.err.contains("without MPI_Finalize"), "{}", done.err);
     let picture = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
@@ -109,10 +109,10 @@ fn a_job_is_told_in_words_and_in_a_picture() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_job_is_told_as_json() {
+fn stats_are_written_as_json() {
     let folder = folder();
-    let words = ["--stats=all.json", "-n", "3", "./program", "good"];
-    job(&folder, &words).expect(0);
+    let arguments = ["--stats=all.json", "-n", "3", "./program", "good"];
+    job(&folder, &arguments).expect(0);
     let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let ends = report.matches("\"ended\": \"MPI_Finalize\"").count();
     assert_eq!(ends, 3, "{report}");
@@ -133,7 +133,7 @@ fn a_job_is_told_as_json() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn what_was_done_until_a_job_failed_is_told() {
+fn stats_cover_a_failed_job() {
     let folder = folder();
     let done = job(
         &folder,
@@ -150,9 +150,9 @@ fn what_was_done_until_a_job_failed_is_told() {
         "{report}"
     );
     let done = job(&folder, &["--stats", "-n", "3", "./program", "is killed"]).expect(137);
-    done.says("1 rank has told nothing (1): killed with SIGKILL");
+    done.reports("1 rank has reported nothing (1): killed with SIGKILL");
     let done = job(&folder, &["--stats", "-n", "2", "./program", "errs"]);
-    assert!(!done.err.contains("told nothing"), "{}", done.err);
+    assert!(!done.err.contains("reported nothing"), "{}", done.err);
     assert!(
         done.err.contains("failed: count -1 is negative"),
         "{}",
@@ -162,7 +162,7 @@ fn what_was_done_until_a_job_failed_is_told() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_program_that_ignores_a_signal_is_not_disturbed() {
+fn stats_do_not_change_the_programs_signal_handling() {
     let folder = folder();
     let done = job(
         &folder,
@@ -174,7 +174,7 @@ fn a_program_that_ignores_a_signal_is_not_disturbed() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
+fn stats_work_with_a_library_loaded_by_dlopen() {
     // The library is loaded as Python loads its modules.
     let folder = folder();
     let mut compile = Command::new(installed("bin/rmpicc"));
@@ -189,8 +189,8 @@ fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
     ]);
     assert!(compile.current_dir(&folder).status().unwrap().success());
     let script = "import ctypes; words = (ctypes.c_char_p * 1)(b\"is good\"); ctypes.CDLL(\"./module.so\").go(1, words)";
-    let words = ["--stats-calls", "-n", "2", "python3", "-c", script];
-    let done = job(&folder, &words).expect(0);
+    let arguments = ["--stats-calls", "-n", "2", "python3", "-c", script];
+    let done = job(&folder, &arguments).expect(0);
     assert_eq!(row(&done.err, "MPI_Sendrecv")[1], "22", "{}", done.err);
     assert!(
         done.err.contains("barrier 1\n") && !done.err.contains("without MPI_Finalize"),
@@ -201,7 +201,7 @@ fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn sessions_that_are_finalized_are_a_good_end() {
+fn finalized_sessions_count_as_a_regular_end() {
     let folder = folder();
     for (call, is_good) in [("MPI_Session_finalize(&session)", true), ("0", false)] {
         let text = format!(
@@ -227,20 +227,20 @@ fn sessions_that_are_finalized_are_a_good_end() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn scripts_and_programs_that_are_not_mpi_run_as_ever() {
+fn stats_do_not_affect_scripts_and_non_mpi_programs() {
     let folder = folder();
     let script = "echo $RMPI_RANK | cat; exec ./program is good";
     let done = job(&folder, &["--stats", "-n", "2", "sh", "-c", script]).expect(0);
     assert_eq!(done.sorted(), ["0", "1"]);
-    assert!(!done.err.contains("told nothing"), "{}", done.err);
+    assert!(!done.err.contains("reported nothing"), "{}", done.err);
     job(&folder, &["--stats", "-n", "2", "true"])
         .expect(0)
-        .says("no rank has told anything: none came through MPI_Init");
+        .reports("no rank has reported anything: none came through MPI_Init");
 }
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_tool_of_the_user_sees_what_it_sees_without() {
+fn stats_do_not_change_the_calls_a_pmpi_tool_sees() {
     let folder = folder();
     let tool = "#include <mpi.h>\n#include <stdio.h>\nint MPI_Init(int *c, char ***v) { puts(\"tool\"); return PMPI_Init(c, v); }\n\
                 int MPI_Finalize(void) { puts(\"tool\"); return PMPI_Finalize(); }\n";
@@ -257,7 +257,7 @@ fn a_tool_of_the_user_sees_what_it_sees_without() {
     .expect(0);
     assert_eq!(done.out, "tool\n".repeat(4));
     assert!(
-        done.err.contains("statistics of 2 ranks") && !done.err.contains("told nothing"),
+        done.err.contains("statistics of 2 ranks") && !done.err.contains("reported nothing"),
         "{}",
         done.err
     );
@@ -265,7 +265,7 @@ fn a_tool_of_the_user_sees_what_it_sees_without() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
+fn an_unwritable_stats_file_is_an_error_before_start() {
     let folder = folder();
     for (option, report) in [
         (
@@ -280,7 +280,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
     ] {
         let done = job(&folder, &[option, "-n", "1", "touch", "started"])
             .expect(1)
-            .says(report);
+            .reports(report);
         assert!(!folder.path().join("started").exists(), "{}", done.err);
     }
     let done = job(
@@ -288,7 +288,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
         &["--stats=/dev/full", "-n", "1", "./program", "is good"],
     )
     .expect(1);
-    done.says("--stats=/dev/full: cannot write all of it: no space left on device");
+    done.reports("--stats=/dev/full: cannot write all of it: no space left on device");
 }
 
 /// The cells of a function's row in the table of calls.
@@ -296,12 +296,12 @@ fn row<'a>(report: &'a str, function: &str) -> Vec<&'a str> {
     let rows = report.lines().map(|line| line.split_whitespace().collect());
     let mut rows = rows.filter(|row: &Vec<&str>| row.first() == Some(&function));
     rows.next()
-        .unwrap_or_else(|| panic!("{function} is not told:\n{report}"))
+        .unwrap_or_else(|| panic!("{function} is not reported:\n{report}"))
 }
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn calls_are_timed() {
+fn stats_calls_times_all_calls() {
     let folder = folder();
     let done = job(&folder, &["--stats-calls", "-n", "3", "./program", "good"]).expect(0);
     assert!(
@@ -317,9 +317,9 @@ fn calls_are_timed() {
     ] {
         assert_eq!(row(&done.err, function)[1], calls, "{}", done.err);
     }
-    let words = "--stats-calls --stats=all.json --stats-plot plot.svg -n 3 ./program good";
-    let words: Vec<&str> = words.split(' ').collect();
-    let done = job(&folder, &words).expect(0);
+    let arguments = "--stats-calls --stats=all.json --stats-plot plot.svg -n 3 ./program good";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let done = job(&folder, &arguments).expect(0);
     assert!(!done.err.contains("statistics of"), "a file was given");
     let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let each = "\"MPI_Sendrecv\": {\"calls\": 11, \"seconds\": ";
@@ -336,7 +336,7 @@ fn calls_are_timed() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_program_says_which_of_its_calls_are_timed() {
+fn mpi_pcontrol_selects_the_timed_calls() {
     let folder = folder();
     let text = "#include <mpi.h>\n#include <unistd.h>\n\
                 static void steps(int count) { while (count-- > 0) MPI_Barrier(MPI_COMM_WORLD); }\n\
@@ -362,13 +362,13 @@ fn a_program_says_which_of_its_calls_are_timed() {
         "{report}"
     );
     let done = job(&folder, &["--stats-calls", "-n", "2", "./part"]).expect(0);
-    let done = done.says(" of the run, MPI_Pcontrol), by function:");
+    let done = done.reports(" of the run, MPI_Pcontrol), by function:");
     assert_eq!(row(&done.err, "MPI_Barrier")[1], "14", "{}", done.err);
 }
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn what_a_program_has_written_so_far_outlives_a_kill() {
+fn stats_flushed_by_mpi_pcontrol_survive_a_kill() {
     let folder = folder();
     let text = "#include <mpi.h>\n#include <signal.h>\n\
                 int main(void) { int rank; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
@@ -383,7 +383,7 @@ fn what_a_program_has_written_so_far_outlives_a_kill() {
     job(&folder, &words.split(' ').collect::<Vec<_>>()).expect(137);
     let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     assert!(
-        report.contains("1 rank ended without another word (1): what was counted until the last MPI_Pcontrol(2) is shown"),
+        report.contains("1 rank ended without a further report (1): what was counted until the last MPI_Pcontrol(2) is shown"),
         "{report}"
     );
     assert_eq!(report.matches("\"ended\": null").count(), 1, "{report}");
@@ -395,7 +395,7 @@ fn what_a_program_has_written_so_far_outlives_a_kill() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn the_call_in_which_a_rank_was_ended_is_timed() {
+fn the_call_interrupted_by_the_job_end_is_timed() {
     let folder = folder();
     let text = "#include <mpi.h>\nint main(void) { int rank, data = 0; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
                 MPI_Ssend(&data, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD); MPI_Finalize(); return 0; }\n";
@@ -416,7 +416,7 @@ fn the_call_in_which_a_rank_was_ended_is_timed() {
     let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let mut lines = report.split_inclusive('\n');
     let ssend = lines.find(|line| line.contains("{\"name\": \"MPI_Ssend\", "));
-    let ssend = ssend.unwrap_or_else(|| panic!("not told:\n{report}"));
+    let ssend = ssend.unwrap_or_else(|| panic!("not reported:\n{report}"));
     assert_eq!(numbers(ssend, "calls")[0], 2.0, "{report}");
     assert!(numbers(ssend, "seconds")[0] > 0.0, "{report}");
     assert!(!report.contains("\"MPI_Finalize\": {"), "{report}");
@@ -424,7 +424,7 @@ fn the_call_in_which_a_rank_was_ended_is_timed() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_call_through_another_tool_or_inside_another_counts_once() {
+fn nested_and_intercepted_calls_count_once() {
     let folder = folder();
     let tool = "#include <mpi.h>\nint MPI_Barrier(MPI_Comm c) { PMPI_Barrier(c); return PMPI_Barrier(c); }\n";
     fs::write(folder.path().join("tool.c"), tool).unwrap();
@@ -448,7 +448,7 @@ fn a_call_through_another_tool_or_inside_another_counts_once() {
 }
 
 #[test]
-fn without_an_installation_the_missing_library_is_named() {
+fn stats_without_an_installation_name_the_missing_library() {
     let done = rmpiexec(["--stats", "-n", "1", "true"]).run().expect(1);
-    done.says("--stats needs lib/rmpi/librmpi_stats.so of the installation, which is not there");
+    done.reports("--stats needs lib/rmpi/librmpi_stats.so of the installation, which is not there");
 }

@@ -19,15 +19,15 @@ fn nothing_survives_a_kill_of_rmpiexec() {
 }
 
 #[test]
-fn nothing_survives_a_kill_of_the_daemon_and_the_user_is_told() {
+fn nothing_survives_a_kill_of_the_daemon_and_it_is_reported() {
     let running = script(3, FAMILY).start();
     running.wait_for(12, "sleep 100");
     let daemon = running.daemon();
     send(daemon, Signal::SIGKILL);
-    let words = format!(
+    let expected = format!(
         "the node daemon (pid {daemon}) was killed by signal 9 (SIGKILL); all ranks were killed"
     );
-    running.finish().expect(137).says(&words);
+    running.finish().expect(137).reports(&expected);
 }
 
 #[test]
@@ -37,22 +37,22 @@ fn nothing_survives_the_failure_of_a_rank() {
 }
 
 #[test]
-fn what_a_rank_leaves_behind_is_ended_and_said() {
+fn processes_left_by_a_rank_are_ended_and_reported() {
     let outcome = script(2, "sleep 1001 & (setsid sleep 1002 &) ; exit 0")
         .run()
         .expect(0);
-    outcome.says("processes that ranks had left behind");
+    outcome.reports("processes that ranks had left behind");
 }
 
 #[test]
-fn what_a_rank_leaves_behind_is_killed_when_it_does_not_go() {
+fn processes_left_by_a_rank_are_killed_if_they_ignore_sigterm() {
     script(2, "(trap '' TERM; sleep 1001; sleep 1002) & exit 0")
         .run()
         .expect(0);
 }
 
 #[test]
-fn helpers_that_end_with_their_rank_are_no_news() {
+fn helpers_that_end_with_their_rank_are_not_reported() {
     let outcome = script(2, "(sleep 0.01) & exit 0").run().expect(0);
     assert_eq!(outcome.err, "");
 }
@@ -70,7 +70,7 @@ fn a_rank_in_a_session_of_its_own_is_ended_with_the_job() {
 /// One rank of four fails in one of five ways after 0 to 30 ms. Rank, way and time are random, but the same in each run
 /// of the test.
 #[test]
-fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
+fn thirty_random_failures_are_reported_and_leave_nothing() {
     let mut state = 4711_u64;
     for round in 0..30 {
         state = state
@@ -78,7 +78,7 @@ fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
             .wrapping_add(1_442_695_040_888_963_407);
         let pick = |of: u64, shift: u32| (state >> shift) % of;
         let (rank, delay) = (pick(4, 20), pick(31, 30));
-        let (act, code, words) = match pick(5, 40) {
+        let (act, code, expected) = match pick(5, 40) {
             0 => ("kill -KILL $$", 137, "was killed by signal 9"),
             1 => ("kill -SEGV $$", 139, "was killed by signal 11"),
             2 => ("kill -BUS $$", 135, "was killed by signal 7"),
@@ -92,7 +92,8 @@ fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
         let seen = format!("round {round}, state {state:x}: {text}: {}", outcome.err);
         assert_eq!(outcome.code, Some(code), "{seen}");
         assert!(
-            outcome.err.contains(&format!("rank {rank} on host ")) && outcome.err.contains(words),
+            outcome.err.contains(&format!("rank {rank} on host "))
+                && outcome.err.contains(expected),
             "{seen}"
         );
     }

@@ -116,7 +116,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
         nix::unistd::close(lost).expect("it was inherited");
     }
-    let control = visit(boot);
+    let control = open_control(boot);
     let job = if forged { boot.job ^ 1 } else { boot.job };
     send_to_daemon(
         control.as_raw_fd(),
@@ -151,7 +151,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
 }
 
 /// Opens a connection to the daemon, as any process can.
-fn visit(boot: &Boot) -> OwnedFd {
+fn open_control(boot: &Boot) -> OwnedFd {
     let control = socket(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -167,13 +167,13 @@ fn visit(boot: &Boot) -> OwnedFd {
 /// Requests the memory of a rank from the daemon, as a debugger does that has no permission to open it.
 fn ask_for_memory(boot: &Boot) {
     for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
-        let control = visit(boot);
+        let control = open_control(boot);
         send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
         let (answer, descriptor) = answer(&control);
         assert!(matches!(answer, ToRank::Refused { .. }), "{answer:?}");
         assert_eq!(descriptor, None);
     }
-    let control = visit(boot);
+    let control = open_control(boot);
     for _ in 0..2 {
         let (rank, job) = (boot.rank, boot.job);
         send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
@@ -247,13 +247,13 @@ fn check_segment(number: &str, boot: &Boot) {
 }
 
 #[test]
-fn the_memory_of_ranks_is_for_those_who_know_the_key_and_for_reading_alone() {
+fn rank_memory_needs_the_key_and_is_read_only() {
     let outcome = ranks(2, "memory").run().expect(0);
     assert_eq!(count(&outcome, "memory of rank "), 2, "{}", outcome.out);
 }
 
 #[test]
-fn a_proper_life_is_no_news() {
+fn a_regular_run_prints_nothing() {
     let outcome = ranks(8, "proper").run().expect(0);
     assert_eq!(outcome.err, "");
 }
@@ -299,7 +299,7 @@ fn count_lines(lines: &[&str], start: &str) -> usize {
 }
 
 #[test]
-fn a_rank_that_leaves_mpi_or_crashes_there_disturbs_nobody_if_the_others_are_to_go_on() {
+fn keep_going_survives_a_crash_inside_mpi() {
     let outcome = ranks_with(&["--keep-going"], 4, "crash alone").run();
     assert!(
         outcome.code.is_some_and(|code| code > 128),
@@ -307,11 +307,11 @@ fn a_rank_that_leaves_mpi_or_crashes_there_disturbs_nobody_if_the_others_are_to_
         outcome.err
     );
     outcome
-        .says("; the others go on")
-        .says("1 rank has failed; the first: rank ");
+        .reports("; the others go on")
+        .reports("1 rank has failed; the first: rank ");
     let outcome = ranks_with(&["--keep-going"], 4, "abort").run();
     assert!(!outcome.err.contains("go on"), "{}", outcome.err);
-    outcome.says("called MPI_Abort");
+    outcome.reports("called MPI_Abort");
 }
 
 #[test]
@@ -345,96 +345,96 @@ fn a_wrong_key_gets_no_segment() {
 fn leaving_without_finalize_ends_the_job() {
     let outcome = ranks(4, "leaves").run().expect(1);
     outcome
-        .says("rank 2 on host ")
-        .says("left without MPI_Finalize (exit code 0)");
+        .reports("rank 2 on host ")
+        .reports("left without MPI_Finalize (exit code 0)");
     ranks(4, "leaves with code")
         .run()
         .expect(33)
-        .says("left without MPI_Finalize (exit code 33)");
+        .reports("left without MPI_Finalize (exit code 33)");
 }
 
 #[test]
-fn an_abort_ends_the_job_with_its_code_and_words() {
+fn an_abort_ends_the_job_with_its_code_and_message() {
     let outcome = ranks(4, "abort").run().expect(300 & 0xff);
     let outcome = outcome
-        .says("rank 2 on host ")
-        .says("called MPI_Abort with code 300: the lattice is odd");
+        .reports("rank 2 on host ")
+        .reports("called MPI_Abort with code 300: the lattice is odd");
     assert!(outcome.err.lines().count() <= 5, "{}", outcome.err);
     ranks(4, "abort zero")
         .run()
         .expect(1)
-        .says("called MPI_Abort with code 0");
+        .reports("called MPI_Abort with code 0");
 }
 
 #[test]
-fn a_fatal_error_is_not_told_as_an_abort() {
+fn a_fatal_mpi_error_is_not_reported_as_an_abort() {
     let outcome = ranks(4, "fatal").run().expect(6);
     let outcome = outcome
-        .says("was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send")
-        .says("ended the remaining 3 ranks");
+        .reports("was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send")
+        .reports("ended the remaining 3 ranks");
     assert!(!outcome.err.contains("MPI_Abort"), "{}", outcome.err);
     assert!(outcome.out.contains("what it wrote before"));
 }
 
 #[test]
-fn a_crash_in_mpi_is_told_as_a_crash() {
+fn a_crash_inside_mpi_is_reported_as_a_signal() {
     ranks(3, "crash")
         .run()
         .expect(134)
-        .says("rank 1 on host ")
-        .says("was killed by signal 6");
+        .reports("rank 1 on host ")
+        .reports("was killed by signal 6");
 }
 
 #[test]
-fn a_failure_after_finalize_gives_its_code_and_disturbs_nobody() {
+fn a_failure_after_finalize_does_not_end_other_ranks() {
     let outcome = ranks(3, "late failure")
         .run()
         .expect(4)
-        .says("exited with code 4 after MPI_Finalize");
+        .reports("exited with code 4 after MPI_Finalize");
     assert_eq!(count(&outcome, "undisturbed"), 2, "{}", outcome.out);
 }
 
 #[test]
-fn a_quiet_launcher_leaves_the_words_to_ranks_that_end_by_themselves() {
+fn quiet_suppresses_the_report_of_a_rank_failure() {
     let own = std::env::current_exe().unwrap();
     let rank = "rank_program --exact --ignored --nocapture --test-threads=1";
-    let words = ["--quiet", "-n", "3", own.to_str().unwrap()];
-    let mut job = rmpiexec(words.into_iter().chain(rank.split(' ')));
+    let arguments = ["--quiet", "-n", "3", own.to_str().unwrap()];
+    let mut job = rmpiexec(arguments.into_iter().chain(rank.split(' ')));
     job.command.env(ROLE, "late failure");
     assert_eq!(job.run().expect(4).err, "");
 }
 
 #[test]
-fn nonsense_on_the_control_socket_does_no_harm() {
+fn malformed_control_messages_are_ignored() {
     let outcome = ranks(3, "nonsense").run().expect(0);
     assert_eq!(outcome.err, "");
 }
 
 #[test]
-fn a_rank_that_never_joins_is_remarked_when_others_wait() {
+fn a_rank_without_mpi_init_gives_a_remark_if_others_called_it() {
     let outcome = ranks(2, "absent").run().expect(0);
     outcome
-        .says("rank 0 (pid ")
-        .says("ended without MPI_Init while others called it");
+        .reports("rank 0 (pid ")
+        .reports("ended without MPI_Init while others called it");
 }
 
 #[test]
-fn an_mpi_process_that_dies_inside_a_script_which_goes_on_is_noticed() {
+fn a_crashed_mpi_process_inside_a_running_script_is_detected() {
     let outcome = wrapped(2, "crash", "PROGRAM; sleep 100").run().expect(1);
     outcome
-        .says("rank 1 on host ")
-        .says("but its MPI process ")
-        .says("ended without MPI_Finalize");
+        .reports("rank 1 on host ")
+        .reports("but its MPI process ")
+        .reports("ended without MPI_Finalize");
 }
 
 #[test]
-fn a_script_that_passes_the_crash_on_gives_its_code() {
+fn a_script_exit_code_after_a_crash_is_kept() {
     let outcome = wrapped(2, "crash", "PROGRAM; exit $?").run().expect(134);
-    outcome.says("left without MPI_Finalize (exit code 134, as after signal 6, SIGABRT)");
+    outcome.reports("left without MPI_Finalize (exit code 134, as after signal 6, SIGABRT)");
 }
 
 #[test]
-fn one_program_after_the_other_in_a_script_is_fine() {
+fn a_script_may_run_mpi_programs_one_after_another() {
     wrapped(2, "proper", "PROGRAM && PROGRAM").run().expect(0);
 }
 
@@ -443,29 +443,29 @@ fn a_program_after_one_that_left_mpi_without_finalize_is_refused() {
     let script = "PROGRAM; PROGRAM; sleep 100";
     let outcome = wrapped(2, "deserts", script).run().expect(1);
     outcome
-        .says("rank 1 on host ")
-        .says("ended without MPI_Finalize");
+        .reports("rank 1 on host ")
+        .reports("ended without MPI_Finalize");
 }
 
 #[test]
-fn a_rank_that_starts_more_mpi_programs_than_another_does_not_wait_for_ever() {
+fn an_unequal_number_of_mpi_programs_per_rank_is_an_error() {
     let script = "PROGRAM; if [ $RMPI_RANK = 0 ]; then RMPI_TEST_ROLE=stays PROGRAM; fi";
     let outcome = wrapped(2, "proper", script).run().expect(1);
-    outcome.says(
+    outcome.reports(
         "rank 0 has started its MPI program number 2, but rank 1 has ended after 1: all ranks must start as many",
     );
 }
 
 #[test]
-fn two_mpi_programs_at_a_time_as_one_rank_are_refused() {
+fn two_concurrent_mpi_programs_in_one_rank_are_refused() {
     let outcome = wrapped(2, "twice", "PROGRAM & PROGRAM & wait")
         .run()
         .expect(1);
-    outcome.says("called MPI_Init in two processes at a time");
+    outcome.reports("called MPI_Init in two processes at a time");
 }
 
 #[test]
-fn a_rank_sees_when_the_daemon_is_gone() {
+fn a_rank_detects_the_end_of_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("end");
     // When the daemon is killed, the wrapper that it started is killed too. The wrapper's child, which runs the role,

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_takes_all_words_in_any_order_and_case() {
+    fn a_search_matches_all_words_in_any_order_and_case() {
         let entry = TableEntry {
             group: "",
             text: "MPI_T_UMQ_LENGTH  level\n    Messages that no\n    receive has matched.\n"

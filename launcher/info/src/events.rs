@@ -64,7 +64,7 @@ mod tests {
     use crate::entry::page;
 
     #[test]
-    fn each_event_is_there_with_its_elements_and_its_text() {
+    fn every_event_is_listed_with_elements_and_text() {
         let page = page(&[("events", entries())]);
         let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
         for row in EVENTS {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_where_elements_lie() {
+    fn json_lists_event_elements_with_displacements() {
         let all = entries();
         let found = all.iter().find(|it| it.json["name"] == "request_complete");
         let elements = &found.unwrap().json["elements"];

@@ -89,31 +89,36 @@ impl Options {
 }
 
 /// Runs the command with these arguments, its name first; returns its exit code.
-pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(words) {
+pub fn run(message: impl Iterator<Item = OsString>) -> ExitCode {
+    let options = match Options::try_parse_from(message) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => return print(&error.to_string(), ExitCode::SUCCESS),
         Err(error) => {
-            let words = error.to_string();
-            return complain(words.strip_prefix("error: ").unwrap_or(&words).trim_end());
+            let message = error.to_string();
+            return complain(
+                message
+                    .strip_prefix("error: ")
+                    .unwrap_or(&message)
+                    .trim_end(),
+            );
         }
     };
     let peer = match options.peer.as_deref().map(address).transpose() {
         Ok(peer) => peer,
-        Err(words) => return complain(&words),
+        Err(message) => return complain(&message),
     };
     let (values, complaints) = VariableValues::from_environment(environment());
-    for words in complaints {
-        eprintln!("rmpi-info: {words}");
+    for message in complaints {
+        eprintln!("rmpi-info: {message}");
     }
     let devices = values.text(Variable::NetDevices);
     let mut lists = options.lists(&values);
-    if let Some(words) = &options.search {
+    if let Some(message) = &options.search {
         for (_, entries) in &mut lists {
-            entries.retain(|entry| entry.is_about(words));
+            entries.retain(|entry| entry.is_about(message));
         }
         if lists.iter().all(|(_, entries)| entries.is_empty()) {
-            eprintln!("rmpi-info: no variable or event here is about {words:?}");
+            eprintln!("rmpi-info: no variable or event here is about {message:?}");
             return ExitCode::FAILURE;
         }
     }
@@ -177,8 +182,8 @@ fn print(text: &str, code: ExitCode) -> ExitCode {
     }
 }
 
-fn complain(words: &str) -> ExitCode {
-    eprintln!("rmpi-info: {words}");
+fn complain(message: &str) -> ExitCode {
+    eprintln!("rmpi-info: {message}");
     ExitCode::from(2)
 }
 
@@ -200,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_alone_is_refused() {
-        let parse = |words: &[&str]| Options::try_parse_from(words.iter().copied());
+    fn peer_option_requires_net() {
+        let parse = |message: &[&str]| Options::try_parse_from(message.iter().copied());
         assert!(parse(&["rmpi-info", "--peer", "10.0.0.1"]).is_err());
         let options = parse(&["rmpi-info", "--net", "--peer", "10.0.0.1"]).unwrap();
         assert_eq!(options.peer.as_deref(), Some("10.0.0.1"));

@@ -29,7 +29,7 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         }
         Ok(devices) => {
             for device in devices {
-                text.push_str(&device_in_words(device));
+                text.push_str(&device_text(device));
             }
             let ports = devices
                 .iter()
@@ -38,14 +38,14 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         }
     };
     text.push('\n');
-    text.push_str(&memory_in_words(&report.memory));
+    text.push_str(&memory_text(&report.memory));
     text.push('\n');
     text.push_str(&wrapped(&choice(&ports, devices), 0));
     if report.rails > 1 {
-        text.push_str(&wrapped(&rails_in_words(report.rails), 0));
+        text.push_str(&wrapped(&rails_text(report.rails), 0));
     }
     if !ports.is_empty() {
-        text.push_str(&wrapped(&movers_in_words(report.rendezvous, &ports), 0));
+        text.push_str(&wrapped(&rendezvous_text(report.rendezvous, &ports), 0));
     }
     let mut works = !ports.is_empty();
     if works && !may_begin(&report.memory) {
@@ -56,8 +56,8 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         works = false;
     }
     if let (Some(peer), Some(egress)) = (peer, &report.egress) {
-        let (words, reaches) = path_in_words(peer, egress, &ports);
-        text.push_str(&wrapped(&words, 0));
+        let (paragraph, reaches) = path_text(peer, egress, &ports);
+        text.push_str(&wrapped(&paragraph, 0));
         works &= reaches;
     }
     Page { text, works }
@@ -71,8 +71,8 @@ pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) 
         Ok(all) => {
             for one in all {
                 let published = match one.unfit {
-                    None => "others are told it".to_owned(),
-                    Some(why) => format!("not told: {why}"),
+                    None => "announced to peers".to_owned(),
+                    Some(why) => format!("not announced: {why}"),
                 };
                 text.push_str(&format!(
                     "  {}  {}  {published}\n",
@@ -85,25 +85,25 @@ pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) 
             interfaces.dedup();
             let rails = rails.min(interfaces.len() as u64);
             if rails > 1 {
-                let words = format!(
+                let paragraph = format!(
                     "Large messages go over {rails} of these interfaces at once, where the other host has as many in the same \
                      networks (RMPI_NET_RAILS)."
                 );
-                text.push_str(&wrapped(&words, 2));
+                text.push_str(&wrapped(&paragraph, 2));
             }
         }
     }
     text
 }
 
-fn device_in_words(device: &DeviceReport) -> String {
+fn device_text(device: &DeviceReport) -> String {
     match &device.ports {
-        Ok(ports) => ports.iter().map(port_in_words).collect(),
+        Ok(ports) => ports.iter().map(port_text).collect(),
         Err(why) => wrapped(&format!("{}: {why}", device.name), 0),
     }
 }
 
-fn port_in_words(port: &PortReport) -> String {
+fn port_text(port: &PortReport) -> String {
     let lid = port.lid.map(|lid| format!(", LID {lid}"));
     let mut text = format!(
         "{}  {}, {}{}{}, packets of {} bytes\n",
@@ -111,7 +111,7 @@ fn port_in_words(port: &PortReport) -> String {
         port.link,
         port.state,
         lid.unwrap_or_default(),
-        rate_in_words(port.rate_mbps),
+        rate_text(port.rate_mbps),
         port.packet_bytes
     );
     match &port.unfit {
@@ -135,7 +135,7 @@ fn port_in_words(port: &PortReport) -> String {
     text
 }
 
-fn rate_in_words(rate_mbps: u32) -> String {
+fn rate_text(rate_mbps: u32) -> String {
     match (rate_mbps / 1000, rate_mbps % 1000 / 100) {
         (0, 0) => String::new(),
         (gbps, 0) => format!(", {gbps} Gb/s"),
@@ -147,7 +147,7 @@ fn interface_of(gid: &Gid) -> &str {
     gid.interface.as_deref().unwrap_or("-")
 }
 
-fn memory_in_words(memory: &LockedMemoryReport) -> String {
+fn memory_text(memory: &LockedMemoryReport) -> String {
     let limit = match memory.limit_bytes {
         None => "a process may lock as much memory as there is".to_owned(),
         Some(limit) => format!("a process may lock {} of memory (ulimit -l)", kib(limit)),
@@ -190,7 +190,7 @@ fn choice(ports: &[&PortReport], devices: &str) -> String {
 }
 
 /// States that each rank uses several ports.
-fn rails_in_words(rails: u32) -> String {
+fn rails_text(rails: u32) -> String {
     format!(
         "Each rank opens {rails} of them: large messages go over all of these at once, others over the next when one fails \
          (RMPI_NET_RAILS)."
@@ -198,7 +198,7 @@ fn rails_in_words(rails: u32) -> String {
 }
 
 /// Describes how large messages are transferred, and why.
-fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
+fn rendezvous_text(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     let poor: Vec<&PortReport> = ports
         .iter()
         .copied()
@@ -232,28 +232,28 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
 }
 
 /// Describes the path to a peer; the result also has whether packets from the ports can reach the peer.
-fn path_in_words(peer: IpAddr, egress: &Egress, ports: &[&PortReport]) -> (String, bool) {
+fn path_text(peer: IpAddr, egress: &Egress, ports: &[&PortReport]) -> (String, bool) {
     let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()
         .partition(|port| port.leads_there != Some(false));
     match egress {
         Egress::Here => (format!("{peer} is an address of this host."), true),
         Egress::Nowhere => {
-            let words = format!(
+            let paragraph = format!(
                 "There is no way to {peer}: `ip route get {peer}` says why; the interface needs an address or a route."
             );
-            (words, false)
+            (paragraph, false)
         }
         Egress::Unknown(why) => (
             format!("The kernel does not say the way to {peer}: {why}."),
             true,
         ),
         Egress::Through(interface) if leading.is_empty() => {
-            let words = format!(
+            let paragraph = format!(
                 "Packets to {peer} leave through {interface}, and no port that ranks would use has an address of it: ask for the \
                  peer's address on the network of such a port."
             );
-            (words, false)
+            (paragraph, false)
         }
         Egress::Through(interface) => {
             let begin = format!(

@@ -72,7 +72,7 @@ mod tests {
     use crate::entry::page;
 
     #[test]
-    fn each_variable_is_there_with_its_class_and_its_text() {
+    fn every_pvar_is_listed_with_class_and_text() {
         let page = page(&[("pvars", entries())]);
         let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
         for pvar in PVARS {

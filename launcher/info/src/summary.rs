@@ -49,12 +49,12 @@ impl Jobs {
 
     fn lines(&self) -> String {
         let others = match &self.others {
-            Ok(Some(words)) => &format!("found by {words}"),
+            Ok(Some(description)) => &format!("found by {description}"),
             Ok(None) => "none: no launcher has started this process",
             Err(why) => &format!("not found: {why}"),
         };
         let pmix = match &self.pmix {
-            Ok(words) => words,
+            Ok(description) => description,
             Err(why) => &format!("not here: {why}"),
         };
         format!(
@@ -98,7 +98,7 @@ pub(crate) fn page(here: &HostSummary, values: &VariableValues) -> String {
         None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
     };
     let state = |name, is_here: Result<String, String>| match is_here {
-        Ok(words) if values.has(Variable::Providers, name) => words,
+        Ok(description) if values.has(Variable::Providers, name) => description,
         Ok(_) => "not used: RMPI_PROVIDERS does not have it".to_owned(),
         Err(why) => format!("not here: {why}"),
     };
@@ -202,8 +202,8 @@ const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 /// The addresses that are published to other ranks.
 fn addresses_in_words(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
-    let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
-    words.collect::<Vec<_>>().join(", ")
+    let addresses = fit.map(|one| format!("{} ({})", one.address, one.interface));
+    addresses.collect::<Vec<_>>().join(", ")
 }
 
 /// The first address that is published to other ranks; user-space ports are reached at this address.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_serves_is_named_and_else_the_reason() {
+    fn the_verbs_line_names_a_usable_port_or_the_reason() {
         let all = values("self,shm,verbs,tcp");
         let line = |here: HostSummary, values: &VariableValues| {
             let page = page(&here, values);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_ranks_is_told() {
+    fn the_summary_shows_batch_job_pmi_and_pmix() {
         let jobs = |others| Jobs {
             others,
             pmix: Ok("/usr/lib/libpmix.so.2 (OpenPMIx 5.0.1)".to_owned()),
@@ -308,8 +308,8 @@ mod tests {
                pmix   its library: /usr/lib/libpmix.so.2 (OpenPMIx 5.0.1)\n"
         );
         let lost = jobs(Err("srun has started 3 of this program".to_owned())).lines();
-        let words = "not found: srun has started 3 of this program\n";
-        assert!(lost.contains(words), "{lost}");
+        let expected = "not found: srun has started 3 of this program\n";
+        assert!(lost.contains(expected), "{lost}");
         let page = page(&here(Ok(Vec::new())), &VariableValues::default());
         for part in [
             "peers  none: no launcher",
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn how_large_messages_go_inside_a_node_is_told_with_the_reason() {
+    fn the_single_copy_method_is_shown_with_its_reason() {
         let shown = |copies| {
             let here = HostSummary {
                 copies,
@@ -334,18 +334,18 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_are_those_of_the_table_of_the_standard() {
+    fn the_versions_match_the_abi_constants_table() {
         let table = include_str!("../../../runtime/abi/standard/constants.tsv");
         let number = |name: &str| {
             let line = table.lines().find_map(|line| {
-                let mut words = line.split('\t');
-                (words.next() == Some(name)).then_some(words)
+                let mut columns = line.split('\t');
+                (columns.next() == Some(name)).then_some(columns)
             });
-            let words: Vec<&str> = line.unwrap_or_else(|| panic!("no {name}")).collect();
-            let value = words
+            let columns: Vec<&str> = line.unwrap_or_else(|| panic!("no {name}")).collect();
+            let value = columns
                 .iter()
                 .find_map(|word| word.trim().parse::<u32>().ok());
-            value.unwrap_or_else(|| panic!("{name}: {words:?}"))
+            value.unwrap_or_else(|| panic!("{name}: {columns:?}"))
         };
         let [version, minor] = ["MPI_VERSION", "MPI_SUBVERSION"].map(number);
         let [abi, abi_minor] = ["MPI_ABI_VERSION", "MPI_ABI_SUBVERSION"].map(number);

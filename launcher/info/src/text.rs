@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_are_broken_between_words_and_no_word_is() {
+    fn long_texts_are_wrapped_only_between_words() {
         let text = wrapped(&format!("{} b {}", "a".repeat(90), "c".repeat(120)), 4);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_there_with_its_text() {
+    fn every_variable_is_listed_with_its_text() {
         let page = shown(&[]);
         let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
         for row in &ROWS {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_set_holds() {
+    fn set_values_are_shown() {
         let page = shown(&[
             ("RMPI_EAGER_LIMIT", "4K"),
             ("RMPI_WAIT", "spin"),

@@ -5,10 +5,10 @@
 use std::process::{Command, Output};
 
 #[test]
-fn alone_it_says_what_it_is_and_what_carries_messages() {
+fn without_options_version_and_providers_are_shown() {
     let done = info(&[], &[]);
     assert_eq!(done.status.code(), Some(0));
-    let text = told(&done);
+    let text = stdout(&done);
     assert!(text.starts_with("rmpi 0."), "{text}");
     for part in ["MPI 5.0", "\n  self ", "\n  shm ", "\n  verbs "] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -16,9 +16,9 @@ fn alone_it_says_what_it_is_and_what_carries_messages() {
 }
 
 #[test]
-fn the_network_is_told_and_the_code_says_whether_it_can_be_used() {
+fn net_option_exit_code_states_whether_verbs_is_usable() {
     let done = info(&["--net"], &[]);
-    let text = told(&done);
+    let text = stdout(&done);
     let cannot = text.contains("Ranks on this host cannot use InfiniBand or RoCE");
     assert_eq!(done.status.code(), Some(i32::from(cannot)), "{text}");
     assert!(
@@ -29,70 +29,72 @@ fn the_network_is_told_and_the_code_says_whether_it_can_be_used() {
 }
 
 #[test]
-fn a_peer_is_looked_for_and_one_that_does_not_exist_is_refused() {
+fn peer_is_resolved_and_an_unknown_one_is_refused() {
     let done = info(&["--net", "--peer", "127.0.0.1"], &[]);
-    let text = told(&done);
+    let text = stdout(&done);
     assert!(
         text.contains("127.0.0.1 is an address of this host.\n\ntcp,"),
         "{text}"
     );
     let done = info(&["--net", "--peer", "300.1"], &[]);
     assert_eq!(done.status.code(), Some(2));
-    assert!(said(&done).starts_with("rmpi-info: --peer 300.1: expected an address"));
+    assert!(stderr(&done).starts_with("rmpi-info: --peer 300.1: expected an address"));
 }
 
 #[test]
 fn devices_that_are_not_in_the_list_are_not_used() {
     let done = info(&["--net"], &[("RMPI_NET_DEVICES", "no_such_device")]);
     assert_eq!(done.status.code(), Some(1));
-    let told = told(&done);
-    let words = "cannot use InfiniBand or RoCE (RMPI_NET_DEVICES is \"no_such_device\")";
-    assert!(told.contains(words), "{told}");
+    let stdout = stdout(&done);
+    let expected = "cannot use InfiniBand or RoCE (RMPI_NET_DEVICES is \"no_such_device\")";
+    assert!(stdout.contains(expected), "{stdout}");
 }
 
 #[test]
-fn variables_are_shown_and_wrong_ones_are_told() {
+fn variables_are_shown_and_unknown_ones_reported() {
     let done = info(
         &["--vars"],
         &[("RMPI_WAIT", "spin"), ("RMPI_EAGER_LIMT", "1")],
     );
     assert_eq!(done.status.code(), Some(0));
-    assert!(told(&done).contains("RMPI_WAIT  spin (set)\n"));
-    let words =
+    assert!(stdout(&done).contains("RMPI_WAIT  spin (set)\n"));
+    let expected =
         "rmpi-info: RMPI_EAGER_LIMT is no variable of rmpi; did you mean RMPI_EAGER_LIMIT\n";
-    assert_eq!(said(&done), words);
+    assert_eq!(stderr(&done), expected);
 }
 
 #[test]
 fn an_unknown_option_is_named() {
     let done = info(&["--netx"], &[]);
     assert_eq!(done.status.code(), Some(2));
-    let said = said(&done);
-    assert!(said.starts_with("rmpi-info: ") && said.contains("--netx") && said.contains("--net"));
+    let stderr = stderr(&done);
+    assert!(
+        stderr.starts_with("rmpi-info: ") && stderr.contains("--netx") && stderr.contains("--net")
+    );
 }
 
-fn info(words: &[&str], environment: &[(&str, &str)]) -> Output {
+fn info(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-info"));
     let own = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("RMPI_"));
     command
         .env_clear()
         .envs(own)
         .envs(environment.iter().copied());
-    command.args(words).output().unwrap()
+    command.args(arguments).output().unwrap()
 }
 
-fn told(done: &Output) -> String {
+fn stdout(done: &Output) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-fn said(done: &Output) -> String {
+fn stderr(done: &Output) -> String {
     String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 #[test]
-fn events_are_told_with_their_elements() {
+fn events_are_shown_with_their_elements() {
     let done = info(&["--events"], &[]);
-    let text = told(&done);
+    let text = stdout(&done);
     assert_eq!(done.status.code(), Some(0));
     let lines = "sleep_begin  in rmpi.waiting\n    (unsigned long long most_ns)\n";
     assert!(text.contains(lines), "{text}");
@@ -100,21 +102,23 @@ fn events_are_told_with_their_elements() {
 }
 
 #[test]
-fn a_search_finds_variables_and_events_and_says_when_there_are_none() {
+fn search_finds_variables_and_events_or_reports_none() {
     let done = info(&["--search", "UNEXPECTED queue"], &[]);
-    let text = told(&done);
+    let text = stdout(&done);
     assert!(
         text.contains("MPI_T_UMQ_LENGTH") || text.contains("unexpected_recvq"),
         "{text}"
     );
     assert!(!text.contains("communicator_size"), "{text}");
     let done = info(&["--search", "throttle"], &[]);
-    assert!(told(&done).contains("senders_throttled") && told(&done).contains("sender_throttled"));
+    assert!(
+        stdout(&done).contains("senders_throttled") && stdout(&done).contains("sender_throttled")
+    );
     let done = info(&["--search", "throttle", "--events"], &[]);
-    assert!(!told(&done).contains("senders_throttled"));
+    assert!(!stdout(&done).contains("senders_throttled"));
     let done = info(&["--search", "no such thing"], &[]);
     assert_eq!(done.status.code(), Some(1));
-    let complaint = said(&done);
+    let complaint = stderr(&done);
     assert!(
         complaint.contains("is about \"no such thing\""),
         "{complaint}"
@@ -122,9 +126,9 @@ fn a_search_finds_variables_and_events_and_says_when_there_are_none() {
 }
 
 #[test]
-fn json_is_for_programs() {
+fn json_lists_variables_and_events() {
     let done = info(&["--json"], &[("RMPI_EAGER_LIMIT", "4K")]);
-    let json: serde_json::Value = serde_json::from_str(&told(&done)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&stdout(&done)).unwrap();
     let named = |kind: &str, name: &str| {
         let all = json[kind].as_array().unwrap();
         let mut found = all.iter().filter(|entry| entry["name"] == name);
@@ -138,13 +142,13 @@ fn json_is_for_programs() {
     assert_eq!(named("pvars", "MPI_T_UMQ_LENGTH")["of"], "communicator");
     assert_eq!(named("events", "peer_lost")["elements"][0]["name"], "peer");
     let done = info(&["--json", "--events", "--search", "sleep"], &[]);
-    let json: serde_json::Value = serde_json::from_str(&told(&done)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&stdout(&done)).unwrap();
     assert_eq!(json.as_object().unwrap().len(), 1);
     assert_eq!(json["events"].as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn in_a_job_it_says_whose_that_is_and_by_what_ranks_find_each_other() {
+fn inside_a_batch_job_manager_and_pmi_are_shown() {
     let salloc = [
         ("SLURM_JOB_ID", "17"),
         ("SLURM_JOB_NODELIST", "n[1-2]"),
@@ -152,7 +156,7 @@ fn in_a_job_it_says_whose_that_is_and_by_what_ranks_find_each_other() {
     ];
     let task = [("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
     let done = info(&[], &[&salloc[..], &task].concat());
-    let text = told(&done);
+    let text = stdout(&done);
     for part in [
         "job    of a batch system: job 17 of Slurm: 2 hosts with slots as SLURM_JOB_NODELIST says, reached by ",
         "\n         hosts: n1:2 n2:1\n         found: SLURM_JOB_ID=17, SLURM_JOB_NODELIST=n[1-2], ",
@@ -161,9 +165,9 @@ fn in_a_job_it_says_whose_that_is_and_by_what_ranks_find_each_other() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     let lost = info(&[], &[("RMPI_PMI", "pmix"), ("PMIX_NAMESPACE", "")]);
-    let words = "\n  peers  not found: RMPI_PMI asks for pmix: ";
-    assert!(told(&lost).contains(words), "{}", told(&lost));
+    let expected = "\n  peers  not found: RMPI_PMI asks for pmix: ";
+    assert!(stdout(&lost).contains(expected), "{}", stdout(&lost));
     let library = info(&[], &[("RMPI_PMIX_LIBRARY", "/nowhere/libpmix.so.2")]);
-    let words = "\n  pmix   its library: not here: /nowhere/libpmix.so.2: cannot open";
-    assert!(told(&library).contains(words), "{}", told(&library));
+    let expected = "\n  pmix   its library: not here: /nowhere/libpmix.so.2: cannot open";
+    assert!(stdout(&library).contains(expected), "{}", stdout(&library));
 }

@@ -30,7 +30,7 @@ fn the_completions_are_fresh() {
 }
 
 #[test]
-fn each_of_them_has_the_options() {
+fn man_page_and_completions_have_every_option() {
     pages().assert_all_have(
         &["net", "peer", "vars", "pvars", "events", "search", "json"],
         &[],

@@ -42,7 +42,7 @@ enum Fence {
     Begun,
     /// The PMI-2 server has acknowledged the fence, perhaps before the fence was over (MPICH's server does that). A get
     /// was sent, whose reply arrives when the fence is over.
-    Asked,
+    Requested,
 }
 
 /// Rank and size of the job.
@@ -253,11 +253,11 @@ impl Client {
             match (self.fence, found.command()) {
                 // This message ends the fence. It precedes the reply to this get, because replies arrive in the order
                 // of requests.
-                (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
+                (Fence::Begun, "barrier_out") | (Fence::Requested, "kvs-get-response") => {
                     self.fence = Fence::Over;
                 }
                 (Fence::Begun, "kvs-fence-response") => {
-                    self.fence = Fence::Asked;
+                    self.fence = Fence::Requested;
                     self.send_get("fence")?;
                     break self.receive()?;
                 }
@@ -312,10 +312,10 @@ impl Client {
             match (self.fence, answer.command()) {
                 (Fence::Begun, "barrier_out") if answer.is_well() => self.fence = Fence::Over,
                 (Fence::Begun, "kvs-fence-response") if answer.is_well() => {
-                    self.fence = Fence::Asked;
+                    self.fence = Fence::Requested;
                     self.send_get("fence")?;
                 }
-                (Fence::Asked, "kvs-get-response") => self.fence = Fence::Over,
+                (Fence::Requested, "kvs-get-response") => self.fence = Fence::Over,
                 _ => return Err(unexpected("fence", &answer)),
             }
         }
@@ -407,7 +407,7 @@ impl Client {
                 let length = std::str::from_utf8(head).ok();
                 let length = length.and_then(|text| text.trim().parse::<usize>().ok());
                 let Some(length) = length.filter(|length| *length <= LONGEST_MESSAGE) else {
-                    return Err(self.nonsense("PMI-2"));
+                    return Err(self.malformed("PMI-2"));
                 };
                 let end = LENGTH_BYTES + length;
                 if self.unread.len() < end {
@@ -439,7 +439,7 @@ impl Client {
     /// Receives more bytes; blocks until there are any.
     fn fill(&mut self) -> Result<(), Error> {
         if self.unread.len() > LONGEST_MESSAGE + LENGTH_BYTES {
-            return Err(self.nonsense("PMI-1"));
+            return Err(self.malformed("PMI-1"));
         }
         let mut bytes = [0; 4096];
         match rustix::io::read(&self.stream, &mut bytes) {
@@ -456,7 +456,7 @@ impl Client {
         }
     }
 
-    fn nonsense(&self, version: &'static str) -> Error {
+    fn malformed(&self, version: &'static str) -> Error {
         let text = String::from_utf8_lossy(&self.unread);
         Error::Text {
             version,

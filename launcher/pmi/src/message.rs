@@ -122,16 +122,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_are_read_whatever_their_order_and_what_else_they_have() {
+    fn line_parsing_ignores_key_order_and_unknown_keys() {
         for line in [
             "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n",
             "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
             "  cmd=response_to_init   pmi_version=1 new=thing odd\n",
         ] {
-            let words = PmiMessage::of_line(line);
-            assert_eq!(words.command(), "response_to_init");
-            assert_eq!(words.number("pmi_version"), Some(1));
-            assert!(words.is_well());
+            let parsed = PmiMessage::of_line(line);
+            assert_eq!(parsed.command(), "response_to_init");
+            assert_eq!(parsed.number("pmi_version"), Some(1));
+            assert!(parsed.is_well());
         }
         assert!(!PmiMessage::of_line("cmd=get_result rc=-1 msg=none").is_well());
         assert_eq!(PmiMessage::of_line("\n"), PmiMessage::default());
@@ -139,27 +139,27 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_their_length_before_them_and_semicolons_twice() {
-        let words = PmiMessage::new("kvs-put")
+    fn pmi2_messages_have_a_length_prefix_and_doubled_semicolons() {
+        let parsed = PmiMessage::new("kvs-put")
             .with("key", "k")
             .with("value", "a;b");
-        assert_eq!(words.message(), "29    cmd=kvs-put;key=k;value=a;;b;");
+        assert_eq!(parsed.message(), "29    cmd=kvs-put;key=k;value=a;;b;");
         assert_eq!(
             PmiMessage::of_message("cmd=kvs-put;key=k;value=a;;b;"),
-            words
+            parsed
         );
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(pairs in proptest::collection::vec(("[a-z_]{1,9}", "[!-~&&[^;=]]{0,20}"), 0..6)) {
-            let words = pairs.iter().fold(PmiMessage::new("put"), |words, (key, value)| words.with(key, value));
-            prop_assert_eq!(&PmiMessage::of_line(&words.line()), &words);
-            prop_assert_eq!(&PmiMessage::of_message(&words.message()[6..]), &words);
+        fn written_text_parses_to_the_same_value(pairs in proptest::collection::vec(("[a-z_]{1,9}", "[!-~&&[^;=]]{0,20}"), 0..6)) {
+            let parsed = pairs.iter().fold(PmiMessage::new("put"), |parsed, (key, value)| parsed.with(key, value));
+            prop_assert_eq!(&PmiMessage::of_line(&parsed.line()), &parsed);
+            prop_assert_eq!(&PmiMessage::of_message(&parsed.message()[6..]), &parsed);
         }
 
         #[test]
-        fn whatever_comes_is_read(text in ".{0,300}") {
+        fn arbitrary_pmi_text_never_panics(text in ".{0,300}") {
             let _ = (PmiMessage::of_line(&text), PmiMessage::of_message(&text));
         }
     }

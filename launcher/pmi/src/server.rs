@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_mpich_is_answered() {
+    fn mpich_client_requests_get_the_expected_replies() {
         let mut server = server();
         let begun = exchange(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_launcher_must_do_is_asked_of_it_in_order() {
+    fn requests_to_the_launcher_keep_their_order() {
         let mut server = server();
         let text = "cmd=put kvsname=rmpi-7 key=P0 value=a=b\ncmd=barrier_in\n";
         let (requests, answers) = exchange(&mut server, text);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_no_talk() {
+    fn an_overlong_line_is_an_error() {
         let mut server = server();
         server.take(&vec![b'a'; LONGEST_LINE_BYTES - 1]);
         assert_eq!(server.next_request().unwrap(), None);
@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered_without_a_panic(parts in proptest::collection::vec(
+        fn arbitrary_bytes_never_panic(parts in proptest::collection::vec(
             prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..40),
                 "(cmd|mcmd)=(init|put|get|spawn|abort|barrier_in|finalize|endcmd)( (key|value|exitcode)=[^\n]{0,9}){0,3}\n"
@@ -349,7 +349,7 @@ mod tests {
         }
 
         #[test]
-        fn it_does_not_matter_how_lines_come_in_pieces(cuts in proptest::collection::vec(1..30_usize, 0..12)) {
+        fn lines_may_arrive_in_any_pieces(cuts in proptest::collection::vec(1..30_usize, 0..12)) {
             let text = "cmd=init pmi_version=1\ncmd=put key=a value=b\nmcmd=spawn\nx=1\nendcmd\ncmd=get key=a\ncmd=barrier_in\n";
             let whole = exchange(&mut server(), text);
             let mut server = server();

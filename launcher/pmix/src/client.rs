@@ -136,11 +136,11 @@ impl Client {
             let is_whole = length < MOST_TEXT_BYTES;
             is_whole.then(|| String::from_utf8_lossy(bytes).into_owned())
         };
-        self.look(rank, &string(key), read)
+        self.get_value(rank, &string(key), read)
     }
 
     fn number(&self, rank: u32, key: &CStr) -> Result<Option<u32>, Error> {
-        self.look(rank, key, |value| {
+        self.get_value(rank, key, |value| {
             let data = &value.data;
             match value.kind {
                 // SAFETY: a value of this type has this part of the union.
@@ -154,7 +154,7 @@ impl Client {
         })
     }
 
-    fn look<T>(
+    fn get_value<T>(
         &self,
         rank: u32,
         key: &CStr,
@@ -256,13 +256,13 @@ impl Client {
             return Ok(());
         }
         // SAFETY: the only argument is a number.
-        let words = unsafe { (self.functions.error_string)(status) };
-        let words = match words.is_null() {
+        let description = unsafe { (self.functions.error_string)(status) };
+        let description = match description.is_null() {
             true => "no reason given".into(),
-            // SAFETY: `words` is not null, and is a C string that the library never frees.
-            false => unsafe { CStr::from_ptr(words) }.to_string_lossy(),
+            // SAFETY: `description` is not null, and is a C string that the library never frees.
+            false => unsafe { CStr::from_ptr(description) }.to_string_lossy(),
         };
-        let why = format!("{words} ({status})");
+        let why = format!("{description} ({status})");
         Err(Error::Call { function, why })
     }
 }

@@ -42,6 +42,6 @@ pub enum Error {
         why: String,
     },
     /// The server does not report a required value.
-    #[error("the launcher does not tell {0}")]
+    #[error("the launcher does not provide {0}")]
     Missing(&'static str),
 }

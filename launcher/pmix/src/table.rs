@@ -156,13 +156,13 @@ fn open(place: &std::path::Path) -> Result<*mut c_void, String> {
         return Ok(library);
     }
     // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
-    let words = unsafe { libc::dlerror() };
-    if words.is_null() {
+    let error_text = unsafe { libc::dlerror() };
+    if error_text.is_null() {
         return Err(format!("{} cannot be opened", place.display()));
     }
-    // SAFETY: `words` is not null, and is a C string; this thread has called no function of the dynamic linker since.
-    let words = unsafe { CStr::from_ptr(words) };
-    Err(words.to_string_lossy().into_owned())
+    // SAFETY: `error_text` is a C string and not null; this thread has called no function of the dynamic linker since.
+    let error_text = unsafe { CStr::from_ptr(error_text) };
+    Err(error_text.to_string_lossy().into_owned())
 }
 
 /// File name of the library in PMIx versions 3 to 6.

@@ -31,48 +31,49 @@ pub const SSH: [&str; 14] = [
 /// # Errors
 /// A message for the user.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(mark), letter) if letter == mark => quote = None,
+    let (mut arguments, mut argument, mut quote) = (Vec::new(), None::<String>, None);
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(mark), character) if character == mark => quote = None,
             (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
+                quote = Some(character);
+                argument.get_or_insert_default();
             }
             (None | Some('"'), '\\') => {
-                let next = letters.next().ok_or("it ends with a \\")?;
-                word.get_or_insert_default().push(next);
+                let next = characters.next().ok_or("it ends with a \\")?;
+                argument.get_or_insert_default().push(next);
             }
-            (None, ' ' | '\t' | '\n') => words.extend(word.take()),
-            (_, letter) => word.get_or_insert_default().push(letter),
+            (None, ' ' | '\t' | '\n') => arguments.extend(argument.take()),
+            (_, character) => argument.get_or_insert_default().push(character),
         }
     }
     if let Some(mark) = quote {
         return Err(format!("a {mark} is not closed"));
     }
-    words.extend(word);
-    match words.is_empty() {
+    arguments.extend(argument);
+    match arguments.is_empty() {
         true => Err("it is empty".to_owned()),
-        false => Ok(words),
+        false => Ok(arguments),
     }
 }
 
 /// Quotes a word so that any login shell parses it as one word.
 #[must_use]
-pub fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+pub fn quoted(argument: &str) -> String {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "_./:=,-+@%".contains(character);
+    match !argument.is_empty() && argument.chars().all(is_plain) {
+        true => argument.to_owned(),
+        false => format!("'{}'", argument.replace('\'', "'\\''")),
     }
 }
 
 /// Quotes these words and joins them to a line for a shell.
 #[must_use]
-pub fn joined(words: &[String]) -> String {
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+pub fn joined(arguments: &[String]) -> String {
+    let arguments: Vec<String> = arguments.iter().map(|argument| quoted(argument)).collect();
+    arguments.join(" ")
 }
 
 #[cfg(test)]
@@ -81,11 +82,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_split_as_by_a_shell() {
-        let words = |line| split(line).unwrap();
-        assert_eq!(words("ssh -p 22"), ["ssh", "-p", "22"]);
+    fn a_command_line_is_split_like_in_a_shell() {
+        let arguments = |line| split(line).unwrap();
+        assert_eq!(arguments("ssh -p 22"), ["ssh", "-p", "22"]);
         assert_eq!(
-            words(" 'a b'c  \"d 'e\" f\\ g ''"),
+            arguments(" 'a b'c  \"d 'e\" f\\ g ''"),
             ["a bc", "d 'e", "f g", ""]
         );
         for wrong in ["", "  ", "'a", "a\\"] {
@@ -94,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_joined_is_split_into_the_same() {
-        let words = ["a", "it's", "", "two words", "\"$x\"", "\\"].map(String::from);
-        assert_eq!(split(&joined(&words)).unwrap(), words);
+    fn joined_arguments_split_into_the_same_arguments() {
+        let arguments = ["a", "it's", "", "two words", "\"$x\"", "\\"].map(String::from);
+        assert_eq!(split(&joined(&arguments)).unwrap(), arguments);
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }
 }

@@ -57,13 +57,17 @@ impl WordError {
 #[must_use]
 pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
-    let mut letters = text.chars();
-    let head: String = letters
+    let mut characters = text.chars();
+    let head: String = characters
         .by_ref()
         .take(MOST)
         .flat_map(char::escape_debug)
         .collect();
-    let rest = if letters.next().is_some() { "..." } else { "" };
+    let rest = if characters.next().is_some() {
+        "..."
+    } else {
+        ""
+    };
     head + rest
 }
 
@@ -71,22 +75,22 @@ pub fn shown(text: &str) -> String {
 /// separate.
 #[must_use]
 pub fn split(list: &str) -> Vec<(usize, &str)> {
-    let (mut words, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
+    let (mut parts, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
     let mut inside = false;
-    for (number, (at, letter)) in list.char_indices().enumerate() {
-        match letter {
+    for (number, (at, character)) in list.char_indices().enumerate() {
+        match character {
             '[' => inside = true,
             ']' => inside = false,
             ',' if !inside => {
-                words.push((before, &list[from..at]));
+                parts.push((before, &list[from..at]));
                 (from, before) = (at + 1, number + 1);
             }
             _ => {}
         }
         characters = number + 1;
     }
-    words.push((before.min(characters), &list[from..]));
-    words
+    parts.push((before.min(characters), &list[from..]));
+    parts
 }
 
 /// Parses a word.
@@ -156,8 +160,8 @@ pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
             runs.push(NumberedNames::of(name));
         }
     }
-    let words: Vec<String> = runs.iter().map(NumberedNames::word).collect();
-    words.join(",")
+    let parts: Vec<String> = runs.iter().map(NumberedNames::word).collect();
+    parts.join(",")
 }
 
 /// Names that differ only in their last digits, which are consecutive numbers.
@@ -214,11 +218,14 @@ impl<'a> NumberedNames<'a> {
 /// # Errors
 /// The error and its position.
 pub fn check_user(user: &str) -> Result<(), WordError> {
-    let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
-    match user.chars().position(|letter| !fits(letter)) {
+    let fits = |character: char| character.is_alphanumeric() || "._-+@\\%".contains(character);
+    match user.chars().position(|character| !fits(character)) {
         _ if user.is_empty() => Err(WordError::new(0, "a user's name stands before @")),
         _ if user.starts_with('-') => Err(WordError::new(0, "a user's name does not begin with -")),
-        Some(at) => Err(WordError::new(at, letter_words(user, at, "a user's name"))),
+        Some(at) => Err(WordError::new(
+            at,
+            unexpected_character(user, at, "a user's name"),
+        )),
         None => Ok(()),
     }
 }
@@ -251,7 +258,8 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), WordError> {
 /// Checks an IPv6 address, which may have a zone: `fe80::1%eth0`.
 fn check_address(text: &str) -> Result<(), WordError> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
-    let zone_fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    let zone_fits =
+        |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
     if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(zone_fits) {
         return Ok(());
     }
@@ -301,22 +309,25 @@ fn names(text: &str) -> Result<Vec<String>, WordError> {
 /// accepts.
 fn check_name(text: &str) -> Result<(), WordError> {
     let mut inside = false;
-    let fits = |letter: char| {
-        inside = (inside || letter == '[') && letter != ']';
-        inside || letter.is_ascii_alphanumeric() || "._-]".contains(letter)
+    let fits = |character: char| {
+        inside = (inside || character == '[') && character != ']';
+        inside || character.is_ascii_alphanumeric() || "._-]".contains(character)
     };
     match text.chars().map(fits).position(|fits| !fits) {
         _ if text.is_empty() => Err(WordError::new(0, "expected a host's name")),
         _ if text.starts_with('-') => Err(WordError::new(0, "a host's name does not begin with -")),
-        Some(at) => Err(WordError::new(at, letter_words(text, at, "a host's name"))),
+        Some(at) => Err(WordError::new(
+            at,
+            unexpected_character(text, at, "a host's name"),
+        )),
         None => Ok(()),
     }
 }
 
 /// The message for the character at position `at`, which is invalid in `thing`.
-fn letter_words(text: &str, at: usize, thing: &str) -> String {
-    let letter = text.chars().nth(at).unwrap_or_default();
-    format!("{letter:?} has no place in {thing}")
+fn unexpected_character(text: &str, at: usize, thing: &str) -> String {
+    let character = text.chars().nth(at).unwrap_or_default();
+    format!("{character:?} has no place in {thing}")
 }
 
 /// The numbers that a list in brackets stands for, with their leading zeros.
@@ -380,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_addresses_may_have_a_count() {
+    fn host_names_and_addresses_may_have_a_slot_count() {
         for (text, name, count) in [
             ("a", "a", Count::Bare),
             ("a:3", "a", Count::Number(3)),
@@ -400,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_stands_before_the_last_at_sign() {
+    fn the_user_ends_at_the_last_at_sign() {
         let user = |text| read(text).unwrap().user;
         assert_eq!(user("me@a:2").as_deref(), Some("me"));
         assert_eq!(user("me@lab.org@a").as_deref(), Some("me@lab.org"));
@@ -409,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_keep_their_zeros() {
+    fn ranges_keep_leading_zeros() {
         for (text, names) in [
             ("n[1-3]", "n1 n2 n3"),
             ("n[08-11,20]", "n08 n09 n10 n11 n20"),
@@ -424,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
-        for (text, at, words) in [
+    fn errors_state_the_position() {
+        for (text, at, expected_text) in [
             ("", 0, "expected a host's name"),
             (":3", 0, "expected a host's name"),
             ("a:", 2, "`` is no number of slots"),
@@ -458,13 +469,13 @@ mod tests {
             ("m$e@a", 1, "'$' has no place in a user's name"),
         ] {
             let (place, message) = refused(text);
-            assert!(message.contains(words), "{text}: {message}");
+            assert!(message.contains(expected_text), "{text}: {message}");
             assert_eq!(place, at, "{text}: {message}");
         }
     }
 
     #[test]
-    fn commas_in_brackets_separate_nothing() {
+    fn commas_in_brackets_do_not_separate_hosts() {
         assert_eq!(
             split("a:2,n[1,3]:2,é,"),
             [(0, "a:2"), (4, "n[1,3]:2"), (13, "é"), (15, "")]
@@ -472,12 +483,12 @@ mod tests {
     }
 
     fn unpacked(list: &str) -> Vec<String> {
-        let words = split(list).into_iter().map(|(_, word)| read(word).unwrap());
-        words.flat_map(|word| word.names).collect()
+        let parsed = split(list).into_iter().map(|(_, word)| read(word).unwrap());
+        parsed.flat_map(|word| word.names).collect()
     }
 
     #[test]
-    fn names_that_count_on_are_packed() {
+    fn consecutive_names_are_packed_into_ranges() {
         for (names, list) in [
             ("n1 n2 n3", "n[1-3]"),
             ("n08 n09 n10 m1", "n[08-10],m1"),
@@ -495,7 +506,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_is_unpacked_in_order(
+        fn packed_names_unpack_in_order(
             heads in proptest::collection::vec(("[a-c]{1,2}[0-9]{0,2}", 0..200_u32, 1..30_u32), 1..10)
         ) {
             let names = heads.iter().flat_map(|(head, first, count)| {
@@ -506,20 +517,20 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in "\\PC*") {
+        fn arbitrary_text_never_panics(text in "\\PC*") {
             for (_, word) in split(&text) {
                 let _ = read(word);
             }
         }
 
         #[test]
-        fn texts_of_these_letters_are_answered(text in "[a1:\\[\\],@*%.-]{0,24}") {
+        fn host_list_like_text_never_panics(text in "[a1:\\[\\],@*%.-]{0,24}") {
             for (at, word) in split(&text) {
-                let letters = word.chars().count();
-                prop_assert!(text.chars().skip(at).take(letters).eq(word.chars()));
+                let characters = word.chars().count();
+                prop_assert!(text.chars().skip(at).take(characters).eq(word.chars()));
                 match read(word) {
                     Ok(read) => prop_assert!(read.names.iter().all(|name| !name.is_empty() && !name.starts_with('-'))),
-                    Err(fault) => prop_assert!(fault.at <= letters, "{word}: {fault:?}"),
+                    Err(fault) => prop_assert!(fault.at <= characters, "{word}: {fault:?}"),
                 }
             }
         }

@@ -37,8 +37,8 @@ pub(super) fn read(
     if environment.variable("FLUX_URI").is_none() {
         return Ok(None);
     }
-    let words = ["flux", "resource", "R"];
-    let text = environment.answer(&words);
+    let arguments = ["flux", "resource", "R"];
+    let text = environment.answer(&arguments);
     let text = text.or_else(|_| environment.answer(&["flux", "kvs", "get", "resource.R"]));
     let text = match text {
         Ok(text) => text,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_the_cores_of_its_brokers() {
+    fn flux_instance_slots_are_the_cores_of_its_brokers() {
         let found = read(&instance().with_answer("flux resource R", R));
         let found = found.unwrap().unwrap();
         let hosts: Vec<(&str, Slots)> = found
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_gone_is_left_over_and_nonsense_is_told() {
+    fn a_stale_flux_instance_is_ignored_and_bad_json_is_an_error() {
         assert!(
             matches!(read(&instance()), Err(AllocationError::Stale(words)) if words.contains("no such program"))
         );

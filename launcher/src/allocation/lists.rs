@@ -44,7 +44,7 @@ pub(super) fn lsf(
         return Ok(None);
     };
     let (source, entries) = if let Some(pairs) = environment.variable("LSB_MCPU_HOSTS") {
-        ("LSB_MCPU_HOSTS", pair_words(&pairs)?)
+        ("LSB_MCPU_HOSTS", host_slot_pairs(&pairs)?)
     } else if let Some(path) = environment.variable("LSB_DJOB_HOSTFILE") {
         let text = file(environment, "LSB_DJOB_HOSTFILE", &path)?;
         ("LSB_DJOB_HOSTFILE", one_each(text.split_whitespace()))
@@ -137,7 +137,7 @@ fn one_each<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(String, u32)> {
     names.map(|name| (name.to_owned(), 1)).collect()
 }
 
-fn pair_words(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
+fn host_slot_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
     let message: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match pair {
         [name, slots] => Some(((*name).to_owned(), slots.parse().ok()?)),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn pbs_and_cobalt_have_a_line_for_each_slot() {
+    fn pbs_and_cobalt_node_files_have_one_line_per_slot() {
         let job = FakeEnvironment::of("n1.lab")
             .with_all("PBS_JOBID=17.head\nPBS_NODEFILE=/var/spool/pbs/aux/17.head")
             .with_file("/var/spool/pbs/aux/17.head", "n1\nn2\n\nn1\nn2\nn2\n");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lsf_has_pairs_or_a_file_or_names() {
+    fn lsf_hosts_come_from_pairs_file_or_names() {
         let job = FakeEnvironment::of("n2").with("LSB_JOBID", "9");
         let message = summary(lsf(&job, false));
         assert_eq!(
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_engine_has_a_file_of_names_and_slots() {
+    fn grid_engine_hosts_come_from_the_pe_hostfile() {
         let job = FakeEnvironment::of("n1")
             .with_all("PE_HOSTFILE=/f\nJOB_ID=3")
             .with_program("qrsh")
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_this_host_is_left_over_unless_the_user_says_not() {
+    fn a_list_without_this_host_is_stale_unless_selected() {
         let job = FakeEnvironment::of("login").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=n1 4");
         assert_eq!(
             summary(lsf(&job, false)),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_refused() {
+    fn invalid_host_names_are_refused() {
         for name in ["-x", "a;b", "n[1-2]", "$(id)", "a:2", "me@a"] {
             let job = FakeEnvironment::of("n1").with("LSB_JOBID", "9");
             let message = summary(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));

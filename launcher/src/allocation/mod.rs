@@ -5,13 +5,13 @@
 //! **Knows** those variables, files and commands, and detects stale ones of another job or another host.
 //! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
 //!
-//! | file | contents |
-//! |------|---------------|
-//! | `slurm.rs` | Slurm |
-//! | `lists.rs` | PBS, Cobalt, LSF and Grid Engine, which list hosts |
-//! | `flux.rs` | Flux |
+//! | file             | contents |
+//! |------------------|----------------------------------------------------|
+//! | `slurm.rs`       | Slurm |
+//! | `lists.rs`       | PBS, Cobalt, LSF and Grid Engine, which list hosts |
+//! | `flux.rs`        | Flux |
 //! | `environment.rs` | access to the system, real or recorded |
-//! | `recording.rs` | wrappers that record the findings |
+//! | `recording.rs`   | wrappers that record the findings |
 
 mod environment;
 mod flux;
@@ -298,7 +298,7 @@ pub(crate) fn find(
             Ok(None) => (),
             Err(AllocationError::Stale(message)) => remarks.push(format!(
                 "{} is set, and {message}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
-                 `--rm none` says nothing",
+                 `--rm none` suppresses this remark",
                 job_variable(manager),
                 manager
                     .to_possible_value()
@@ -363,10 +363,7 @@ fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
         Ok(None) => {
             let variables = Manager::value_variants().iter().copied().map(job_variable);
             let variables: Vec<&str> = variables.collect();
-            lines.push(format!(
-                "none: none of {} tells of one",
-                variables.join(", ")
-            ));
+            lines.push(format!("none: none of {} names one", variables.join(", ")));
         }
         Err(message) => lines.push(message),
     }
@@ -447,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_has_given_something_is_taken_unless_one_is_named() {
+    fn first_detected_manager_is_used_unless_one_is_named() {
         let both = FakeEnvironment::of("n1")
             .with("SLURM_JOB_ID", "7")
             .with("SLURM_JOB_NODELIST", "n[1-2]")
@@ -475,7 +472,7 @@ mod tests {
         "SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5";
 
     #[test]
-    fn a_report_says_who_was_asked_what_was_found_and_how_daemons_are_started() {
+    fn report_states_manager_hosts_and_daemon_start() {
         let job = FakeEnvironment::of("n0")
             .with_all(SALLOC)
             .with_program("srun");
@@ -502,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_those_that_were_asked_before_and_files() {
+    fn report_names_managers_checked_before_and_node_files() {
         let job = FakeEnvironment::of("n1")
             .with("PBS_JOBID", "17.head")
             .with("PBS_NODEFILE", "/f")
@@ -521,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn several_that_srun_has_started_may_look_around() {
+    fn an_observer_may_run_as_several_srun_tasks() {
         let step = FakeEnvironment::of("n1")
             .with_all(SALLOC)
             .with_program("srun");
@@ -536,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_around_in_a_job_hears_whose_it_is() {
+    fn an_observer_gets_manager_hosts_and_variables() {
         let job = FakeEnvironment::of("n1")
             .with_all(SALLOC)
             .with_program("srun");
@@ -557,7 +554,7 @@ mod tests {
         assert_eq!(
             summary(&FakeEnvironment::of("n1")),
             [
-                "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI tells of one"
+                "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI names one"
             ]
         );
         let stale = summary(&FakeEnvironment::of("n1").with("LSB_JOBID", "8"));
@@ -569,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_passed_over_with_a_word() {
+    fn stale_allocations_are_skipped_with_a_remark() {
         let stale = FakeEnvironment::of("n9")
             .with("PBS_JOBID", "1.head")
             .with("PBS_NODEFILE", "/gone")
@@ -619,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_has_the_hosts_of_the_job_unless_it_names_others() {
+    fn allocated_hosts_are_used_unless_the_command_line_names_hosts() {
         let job = FakeEnvironment::of("n0")
             .with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5")
             .with_program("srun");
@@ -647,7 +644,7 @@ mod tests {
     proptest! {
         /// Whatever the variables and files contain, each host of an allocation has a name and at least one slot.
         #[test]
-        fn nothing_that_surrounds_a_process_is_too_strange(
+        fn arbitrary_environments_give_valid_allocations(
             texts in proptest::collection::vec("[a-c0-3,()x\\[\\]\\-: \\n*.@\\PC]{0,30}", 6),
             manager in 0..6_usize,
         ) {
@@ -672,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_one_task_are_no_variables_of_its_ranks() {
+    fn variables_of_a_batch_task_are_recognized() {
         for own in [
             "PMI_FD",
             "PMIX_RANK",

@@ -125,7 +125,7 @@ fn names(list: &str) -> Result<Vec<String>, AllocationError> {
     let mut names = Vec::new();
     for (before, part) in word::split(list) {
         match word::read(part) {
-            Ok(word) => names.extend(word.names),
+            Ok(host_word) => names.extend(host_word.names),
             Err(fault) => {
                 return Err(AllocationError::Wrong(format!(
                     "SLURM_JOB_NODELIST is {}: at character {}: {}",
@@ -208,12 +208,12 @@ mod tests {
                 format!("{} {:?}", hosts.join(" "), found.ranks)
             }
             Ok(None) => "none".to_owned(),
-            Err(AllocationError::Stale(words) | AllocationError::Wrong(words)) => words,
+            Err(AllocationError::Stale(message) | AllocationError::Wrong(message)) => message,
         }
     }
 
     #[test]
-    fn an_allocation_has_hosts_slots_and_ranks() {
+    fn slurm_allocation_has_hosts_slots_and_ranks() {
         let salloc = FakeEnvironment::of("n0")
             .with_all(SALLOC)
             .with_program("srun");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_be_short_and_names_have_several_ranges() {
+    fn slurm_short_variables_and_multiple_ranges_are_understood() {
         let job = |list: &str, tasks: &str| {
             let job = FakeEnvironment::of("n0").with("SLURM_JOBID", "1");
             summary(
@@ -245,16 +245,16 @@ mod tests {
         assert_eq!(job("a[01-02,7],b", "2(x4)"), "a01:2 a02:2 a7:2 b:2 None");
         assert_eq!(job("a,b", "nonsense"), "a:1 b:1 None");
         assert_eq!(job("a,b", "4294967295(x99999999)"), "a:1 b:1 None");
-        let words = job("a,b[", "1");
+        let message = job("a,b[", "1");
         assert!(
-            words.starts_with("SLURM_JOB_NODELIST is a,b[: at character 4: "),
-            "{words}"
+            message.starts_with("SLURM_JOB_NODELIST is a,b[: at character 4: "),
+            "{message}"
         );
         assert!(job("a[1-99999]", "1").contains("more than 65536 hosts"));
     }
 
     #[test]
-    fn in_a_shell_that_is_a_step_all_hosts_have_as_many_slots_as_cpus_allow() {
+    fn in_a_step_shell_slots_follow_the_cpus_per_task() {
         let shell = FakeEnvironment::of("n1").with_all(SALLOC).with_all(
             "SLURM_TASKS_PER_NODE=1\nSLURM_NTASKS=1\nSLURM_STEP_NUM_TASKS=1\nSLURM_CPUS_PER_TASK=2",
         );
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_names_no_hosts_is_left_over() {
+    fn a_slurm_job_without_node_list_is_stale() {
         let left = FakeEnvironment::of("n1").with("SLURM_JOB_ID", "3");
         assert_eq!(
             summary(&left),

@@ -20,18 +20,18 @@ pub(crate) struct MapBy {
 
 impl MapBy {
     fn read(text: &str) -> Option<Self> {
-        let mut words = text.split(':');
-        let first = words.next()?;
+        let mut parts = text.split(':');
+        let first = parts.next()?;
         let mut read = Self::default();
         if first == "ppr" {
-            let number = words.next()?.parse().ok().filter(|number| *number > 0)?;
-            read.per_host = (words.next()? == "node").then_some(number);
+            let number = parts.next()?.parse().ok().filter(|number| *number > 0)?;
+            read.per_host = (parts.next()? == "node").then_some(number);
             read.per_host?;
         } else {
             read.mapping = Mapping::from_str(first, false).ok()?;
         }
-        for word in words {
-            match word.to_ascii_lowercase().as_str() {
+        for modifier in parts {
+            match modifier.to_ascii_lowercase().as_str() {
                 "oversubscribe" => read.is_strict = false,
                 "nooversubscribe" => read.is_strict = true,
                 _ => return None,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_open_mpi_are_understood() {
+    fn open_mpi_map_by_values_are_understood() {
         let read =
             |text| MapBy::read(text).map(|read| (read.mapping, read.per_host, read.is_strict));
         assert_eq!(read("node"), Some((Mapping::Node, None, false)));

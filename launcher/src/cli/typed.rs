@@ -10,20 +10,20 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Parses the options of one program.
-pub(super) fn options(words: &[OsString]) -> Result<Options, clap::Error> {
+pub(super) fn options(arguments: &[OsString]) -> Result<Options, clap::Error> {
     let mut command = Options::command();
-    let mut words = words.to_vec();
-    lengthen(&command, &mut words);
+    let mut arguments = arguments.to_vec();
+    lengthen(&command, &mut arguments);
     let name = OsString::from("rmpiexec");
-    let matches = command.try_get_matches_from_mut(std::iter::once(name).chain(words))?;
+    let matches = command.try_get_matches_from_mut(std::iter::once(name).chain(arguments))?;
     Options::from_arg_matches(&matches)
 }
 
 /// Adds a second dash to long options that were typed with one dash, such as `-np` and `-genv`. Stops at the program.
-fn lengthen(command: &clap::Command, words: &mut [OsString]) {
+fn lengthen(command: &clap::Command, arguments: &mut [OsString]) {
     let mut next = 0;
-    while let Some(word) = words.get_mut(next) {
-        let bytes = word.as_bytes();
+    while let Some(argument) = arguments.get_mut(next) {
+        let bytes = argument.as_bytes();
         if bytes == b"--" || !bytes.starts_with(b"-") || bytes == b"-" {
             return;
         }
@@ -31,8 +31,8 @@ fn lengthen(command: &clap::Command, words: &mut [OsString]) {
         let name = bytes.split(|byte| *byte == b'=').next().unwrap_or(bytes);
         let name = String::from_utf8_lossy(name).into_owned();
         if !name.starts_with("--") && is_long(command, &name[1..]) {
-            let longer = [b"-", word.as_bytes()].concat();
-            *word = OsString::from_vec(longer);
+            let longer = [b"-", argument.as_bytes()].concat();
+            *argument = OsString::from_vec(longer);
         }
         next += 1 + if inline { 0 } else { values_of(command, &name) };
     }
@@ -41,13 +41,13 @@ fn lengthen(command: &clap::Command, words: &mut [OsString]) {
 /// Whether the text after a single dash is meant as a long option, correct or mistyped, not as a group of short
 /// options.
 fn is_long(command: &clap::Command, name: &str) -> bool {
-    let short = |letter: char| {
+    let short = |character: char| {
         command
             .get_arguments()
-            .find(|arg| arg.get_short() == Some(letter))
+            .find(|arg| arg.get_short() == Some(character))
     };
-    let mut letters = name.chars();
-    let (Some(first), rest) = (letters.next(), letters.as_str()) else {
+    let mut characters = name.chars();
+    let (Some(first), rest) = (characters.next(), characters.as_str()) else {
         return false;
     };
     if rest.is_empty() {
@@ -57,7 +57,7 @@ fn is_long(command: &clap::Command, name: &str) -> bool {
         return true;
     }
     if first == 'n' {
-        return !rest.starts_with(|letter: char| letter.is_ascii_digit());
+        return !rest.starts_with(|character: char| character.is_ascii_digit());
     }
     if foreign_options::advice(name).is_some() {
         return true;
@@ -67,7 +67,7 @@ fn is_long(command: &clap::Command, name: &str) -> bool {
     }
     !name
         .chars()
-        .all(|letter| short(letter).is_some() || "hV".contains(letter))
+        .all(|character| short(character).is_some() || "hV".contains(character))
 }
 
 fn find_long<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
@@ -80,11 +80,11 @@ fn find_long<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg
 /// Number of words after option `name` that are its values.
 fn values_of(command: &clap::Command, name: &str) -> usize {
     let bare = name.trim_start_matches('-');
-    let by_letter = |arg: &&clap::Arg| {
+    let by_character = |arg: &&clap::Arg| {
         arg.get_short()
-            .is_some_and(|letter| bare == letter.to_string())
+            .is_some_and(|character| bare == character.to_string())
     };
-    let arg = find_long(command, bare).or_else(|| command.get_arguments().find(by_letter));
+    let arg = find_long(command, bare).or_else(|| command.get_arguments().find(by_character));
     let Some(arg) = arg.filter(|arg| arg.get_action().takes_values()) else {
         return 0;
     };
@@ -116,8 +116,8 @@ pub(super) fn usage_error(error: &clap::Error, typed: &[OsString]) -> UsageError
             one_of(error, &option, typed)
         }
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
-            let mut words = option.splitn(2, ' ');
-            let (name, values) = (words.next().unwrap_or_default(), words.next());
+            let mut parts = option.splitn(2, ' ');
+            let (name, values) = (parts.next().unwrap_or_default(), parts.next());
             let name = as_typed(name, typed);
             let values = values.unwrap_or("VALUE");
             format!(
@@ -163,9 +163,9 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
     let alone = [bare];
     let several = SEVERAL.iter().find(|names| names[0] == bare);
     let names = several.copied().unwrap_or(&alone);
-    let name = |word: &OsString| {
-        let word = word.to_string_lossy();
-        let name = word.split('=').next().unwrap_or_default();
+    let name = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        let name = argument.split('=').next().unwrap_or_default();
         let bare = name.trim_start_matches('-');
         (name != bare && names.contains(&bare)).then(|| name.to_owned())
     };

@@ -14,7 +14,7 @@ pub(super) fn of_all(all: &[Options]) -> Result<Vec<Variable>, UsageError> {
     Ok(everywhere)
 }
 
-pub(super) fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, UsageError> {
+pub(super) fn pairs(option: &str, arguments: &[OsString]) -> Result<Vec<Variable>, UsageError> {
     let pair = |pair: &[OsString]| match pair {
         [name, value] if is_name(name) => Ok((name.clone(), value.clone())),
         _ => {
@@ -27,14 +27,14 @@ pub(super) fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, U
             )))
         }
     };
-    words.chunks(2).map(pair).collect()
+    arguments.chunks(2).map(pair).collect()
 }
 
 pub(super) fn exported(
-    word: &OsStr,
+    argument: &OsStr,
     remarks: &mut Vec<String>,
 ) -> Result<Option<Variable>, UsageError> {
-    let bytes = word.as_bytes();
+    let bytes = argument.as_bytes();
     let equals = bytes.iter().position(|byte| *byte == b'=');
     let (name, value) = match equals {
         Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
@@ -42,9 +42,9 @@ pub(super) fn exported(
     };
     let name = OsStr::from_bytes(name);
     if !is_name(name) {
-        let word = word.display();
+        let argument = argument.display();
         return Err(UsageError(format!(
-            "-x {word}: expected NAME or NAME=VALUE"
+            "-x {argument}: expected NAME or NAME=VALUE"
         )));
     }
     let value = value.map(|value| OsStr::from_bytes(value).to_owned());

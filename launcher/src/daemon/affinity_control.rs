@@ -18,9 +18,10 @@ use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// The interval between two checks is the larger of `LOOK_EVERY` and `LOOK_EVERY_PER_RANK` times the number of ranks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
+/// The interval between two checks is the larger of `CHECK_PERIOD` and the number of ranks times
+/// `CHECK_PERIOD_PER_RANK`, so that it grows with the ranks.
+const CHECK_PERIOD: Duration = Duration::from_millis(200);
+const CHECK_PERIOD_PER_RANK: Duration = Duration::from_millis(3);
 
 /// State of a rank with a preferred CPU.
 #[derive(Debug)]
@@ -105,7 +106,7 @@ impl Daemon {
 
     /// Time of the next check; `None` if no rank has a preferred CPU.
     pub(super) fn next_affinity_check(&self) -> Option<Instant> {
-        let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
+        let every = CHECK_PERIOD.max(CHECK_PERIOD_PER_RANK * self.job.local_size());
         self.affinity_checked_at.map(|last| last + every)
     }
 
@@ -200,8 +201,8 @@ pub(super) fn cpu_demand_ns(pid: u32, thread: i32) -> Option<u64> {
 
 fn sample_in(file: &str) -> Option<SchedSample> {
     let text = std::fs::read_to_string(file).ok()?;
-    let mut words = text.split_ascii_whitespace().map(str::parse);
-    let (run, delay) = (words.next()?.ok()?, words.next()?.ok()?);
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    let (run, delay) = (fields.next()?.ok()?, fields.next()?.ok()?);
     Some(SchedSample { run, delay })
 }
 
@@ -243,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn two_that_compute_on_one_cpu_while_the_other_is_idle_may_go() {
+    fn ranks_sharing_a_cpu_are_freed_when_another_cpu_is_idle() {
         let all = [used(0, 500, 500), used(0, 500, 500), used(1, 10, 0)];
         assert_eq!(prefer(&all), [false, false, true]);
     }
 
     #[test]
-    fn all_stay_where_both_cpus_are_full() {
+    fn ranks_stay_pinned_when_all_cpus_are_busy() {
         let all = [
             used(0, 500, 500),
             used(0, 500, 500),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_computes_alone_on_its_cpu_stays() {
+    fn a_rank_alone_on_its_cpu_stays_pinned() {
         assert_eq!(
             prefer(&[used(0, 990, 10), used(0, 5, 5), used(1, 5, 5)]),
             [true; 3]
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_somebody_else_uses_is_left() {
+    fn a_rank_leaves_a_cpu_used_by_another_process() {
         assert_eq!(
             prefer(&[used(0, 300, 300), used(1, 300, 10)]),
             [false, true]
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_let_go_comes_back_when_it_sleeps() {
+    fn a_freed_rank_is_pinned_again_when_mostly_idle() {
         let free = |run, delay| CpuUse {
             preferring: false,
             ..used(0, run, delay)
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_has_a_count_and_the_harness_has_threads() {
+    fn cpu_use_and_threads_of_this_process_are_sampled() {
         let own = std::process::id();
         assert!(sample(own).is_some_and(|count| count.run > 0));
         assert!(has_threads(own));

@@ -90,7 +90,7 @@ fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
 
 fn sender(message: &nix::sys::socket::RecvMsg<'_, '_, UnixAddr>) -> Option<u32> {
     message.cmsgs().ok()?.find_map(|part| match part {
-        ControlMessageOwned::ScmCredentials(who) => Some(who.pid().cast_unsigned()),
+        ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.pid().cast_unsigned()),
         _ => None,
     })
 }
@@ -138,6 +138,6 @@ fn send(to: BorrowedFd<'_>, message: &ToRank, with: &[ControlMessage<'_>]) -> Re
 
 /// User id of the peer of a connection.
 pub(crate) fn user_of(connection: &impl AsFd) -> Option<u32> {
-    let who = nix::sys::socket::getsockopt(connection, sockopt::PeerCredentials).ok()?;
-    Some(who.uid())
+    let credentials = nix::sys::socket::getsockopt(connection, sockopt::PeerCredentials).ok()?;
+    Some(credentials.uid())
 }

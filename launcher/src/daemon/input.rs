@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_beyond_the_pipes_room_wait_and_reach_every_reader_in_order() {
+    fn input_beyond_the_pipe_capacity_reaches_all_readers_in_order() {
         let (mut input, ends) = connected(3);
         input.add(text());
         input.end();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_taken_is_told_once_and_at_the_pace_of_the_slowest() {
+    fn consumed_input_is_counted_at_the_slowest_reader() {
         let (mut input, mut ends) = connected(2);
         let slow = ends.pop().unwrap();
         let fast = read_all(ends.pop().unwrap());
@@ -185,7 +185,7 @@ mod tests {
         for _ in 0..100 {
             match input.pump() {
                 PumpResult::Took(count) => taken += count,
-                PumpResult::Closed => panic!("somebody reads"),
+                PumpResult::Closed => panic!("there is a reader"),
             }
         }
         assert!((1..300_000).contains(&taken), "{taken}");
@@ -193,7 +193,7 @@ mod tests {
         input.end();
         while input.readers().count() > 0 {
             let PumpResult::Took(count) = input.pump() else {
-                panic!("somebody reads")
+                panic!("there is a reader")
             };
             taken += count;
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_are_gone_close_the_input_when_they_are_the_last() {
+    fn input_closes_with_the_last_reader() {
         let (mut input, mut ends) = connected(2);
         drop(ends.pop());
         input.add(vec![1]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_holds_nobody_up() {
+    fn disconnected_readers_do_not_block_input() {
         let (mut input, ends) = connected(2);
         input.add(text());
         input.pump();

@@ -15,13 +15,13 @@ impl Daemon {
     /// Replies to a visitor's request for the memory of a rank. The connection stays open for further requests, unless
     /// this one is refused.
     pub(super) fn serve_memory(&mut self, number: u32, rank: u32, job: u64) {
-        let Some(visitor) = self.visitors.get(&number) else {
+        let Some(stream) = self.pending_streams.get(&number) else {
             return;
         };
         match self.memory_of(rank, job) {
             Ok((pid, memory)) => {
                 // If the socket is full, the visitor repeats its request.
-                let _ = control::send_memory(visitor.as_fd(), pid, &memory.into());
+                let _ = control::send_memory(stream.as_fd(), pid, &memory.into());
             }
             Err(why) => self.dismiss(number, &why),
         }

@@ -17,16 +17,16 @@ use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
 /// Most messages of a rank that are received in one turn, so that other ranks are served too. It is more than a socket
 /// can buffer.
-const MOST_WORDS_AT_ONCE: u32 = 4096;
+const MOST_MESSAGES_AT_ONCE: u32 = 4096;
 /// Longest remark, in characters.
 const LONGEST_REMARK: usize = 1000;
 /// Longest function name, in characters.
 const LONGEST_NAME: usize = 64;
 
 impl Daemon {
-    /// Receives the pending messages of a rank, at most [`MOST_WORDS_AT_ONCE`].
+    /// Receives the pending messages of a rank, at most [`MOST_MESSAGES_AT_ONCE`].
     pub(super) fn receive_messages(&mut self, local: u32) {
-        for _ in 0..MOST_WORDS_AT_ONCE {
+        for _ in 0..MOST_MESSAGES_AT_ONCE {
             let Some(control) = self
                 .ranks
                 .get(local as usize)
@@ -113,8 +113,14 @@ impl Daemon {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
         }
-        let letters = message.chars().take(LONGEST_REMARK);
-        let plain = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
+        let characters = message.chars().take(LONGEST_REMARK);
+        let plain = characters.map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        });
         let message = plain.collect();
         self.send_event(&NodeEvent::Remark(message));
     }
@@ -123,11 +129,11 @@ impl Daemon {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
-        let lives = |pid: u32| kill(Pid::from_raw(pid.cast_signed()), None).is_ok();
+        let is_running = |pid: u32| kill(Pid::from_raw(pid.cast_signed()), None).is_ok();
         let before = rank.mpi_pid;
         let second = rank.phase == RankPhase::InMpi && before != sender;
         if second && !rank.reported {
-            let how = if lives(before) {
+            let how = if is_running(before) {
                 FailureCause::Twice { pid: sender }
             } else {
                 FailureCause::Deserted { pid: before }
@@ -177,7 +183,7 @@ impl Daemon {
         }
         let rank = self.job.ranks[local as usize].rank;
         self.notice(format!(
-            "rank {rank} has told an address on the network of {bytes} bytes, expected at most {MAX_RECORD_BYTES}; it \
+            "rank {rank} has published a network address of {bytes} bytes, expected at most {MAX_RECORD_BYTES}; it \
              is ignored: use the rmpiexec that was installed with the library of the program"
         ));
     }
@@ -345,32 +351,32 @@ impl Daemon {
 
     /// Accepts a connection, if the peer's user is this user or root.
     pub(super) fn admit(&mut self) {
-        let Ok((visitor, _)) = self.listener.accept() else {
+        let Ok((stream, _)) = self.listener.accept() else {
             return;
         };
         let ours = nix::unistd::geteuid().as_raw();
-        if control::user_of(&visitor).is_none_or(|user| user != ours && user != 0) {
-            return control::refuse(visitor.as_fd(), "this job belongs to another user");
+        if control::user_of(&stream).is_none_or(|user| user != ours && user != 0) {
+            return control::refuse(stream.as_fd(), "this job belongs to another user");
         }
         let most = self.ranks.len() * 2 + 16;
-        if self.visitors.len() >= most || control::name_senders(&visitor).is_err() {
-            return control::refuse(visitor.as_fd(), "too many processes ask at a time");
+        if self.pending_streams.len() >= most || control::name_senders(&stream).is_err() {
+            return control::refuse(stream.as_fd(), "too many requests of processes at a time");
         }
-        self.visitor_count = self.visitor_count.wrapping_add(1);
-        let number = self.visitor_count;
-        let event = interest(EpollFlags::EPOLLIN, Token::Visitor(number));
-        if self.poller.add(&visitor, event).is_ok() {
-            self.visitors.insert(number, visitor);
+        self.pending_count = self.pending_count.wrapping_add(1);
+        let number = self.pending_count;
+        let event = interest(EpollFlags::EPOLLIN, Token::PendingStream(number));
+        if self.poller.add(&stream, event).is_ok() {
+            self.pending_streams.insert(number, stream);
         }
     }
 
     /// Handles a request of a visitor. A visitor that identifies its rank and requests the segment receives the
     /// segment, and its connection becomes the rank's control socket.
-    pub(super) fn receive_from_visitor(&mut self, number: u32) {
-        let Some(visitor) = self.visitors.get(&number) else {
+    pub(super) fn receive_from_pending(&mut self, number: u32) {
+        let Some(stream) = self.pending_streams.get(&number) else {
             return;
         };
-        let (rank, job) = match control::receive(visitor.as_fd()) {
+        let (rank, job) = match control::receive(stream.as_fd()) {
             Received::Empty => return,
             Received::Message(ToDaemon::AskSegment { rank, job }, _) => (rank, job),
             Received::Message(ToDaemon::AskMemory { rank, job }, _) => {
@@ -392,27 +398,27 @@ impl Daemon {
             Ok(segment) => segment,
             Err(message) => return self.dismiss(number, &message),
         };
-        let Some(visitor) = self.visitors.get(&number) else {
+        let Some(stream) = self.pending_streams.get(&number) else {
             return;
         };
-        if control::send_segment(visitor.as_fd(), &segment).is_err() {
+        if control::send_segment(stream.as_fd(), &segment).is_err() {
             return self.dismiss(number, "the segment could not be sent");
         }
-        let Some(visitor) = self.visitors.remove(&number) else {
+        let Some(stream) = self.pending_streams.remove(&number) else {
             return;
         };
-        let visitor = OwnedFd::from(visitor);
+        let stream = OwnedFd::from(stream);
         self.close_control(local);
         let mut event = interest(EpollFlags::EPOLLIN, Token::Control(local));
-        let _ = self.poller.modify(&visitor, &mut event);
+        let _ = self.poller.modify(&stream, &mut event);
         let rank = &mut self.ranks[local as usize];
-        (rank.control, rank.wants_room) = (Some(visitor), false);
+        (rank.control, rank.wants_room) = (Some(stream), false);
     }
 
     pub(super) fn dismiss(&mut self, number: u32, why: &str) {
-        if let Some(visitor) = self.visitors.remove(&number) {
-            control::refuse(visitor.as_fd(), why);
-            let _ = self.poller.delete(&visitor);
+        if let Some(stream) = self.pending_streams.remove(&number) {
+            control::refuse(stream.as_fd(), why);
+            let _ = self.poller.delete(&stream);
         }
     }
 }

@@ -77,7 +77,7 @@ enum Token {
     /// The listener for new connections.
     Listener,
     /// A connection that has not identified its rank yet.
-    Visitor(u32),
+    PendingStream(u32),
     /// Input pipe of a rank.
     Input(u32),
     /// Output of the ranks.
@@ -85,7 +85,7 @@ enum Token {
     /// Room in the connection to the front.
     Room,
     /// Output of the `rmpi-queues` child.
-    Look,
+    QueueOutput,
     /// A rank's PMI socket.
     Pmi(u32),
 }
@@ -98,11 +98,11 @@ impl Token {
             Self::Control(local) => (2, local),
             Self::Watch(local) => (3, local),
             Self::Listener => (4, 0),
-            Self::Visitor(number) => (5, number),
+            Self::PendingStream(number) => (5, number),
             Self::Input(local) => (6, local),
             Self::Streams => (7, 0),
             Self::Room => (8, 0),
-            Self::Look => (9, 0),
+            Self::QueueOutput => (9, 0),
             Self::Pmi(local) => (10, local),
         };
         kind << 32 | u64::from(index)
@@ -116,11 +116,11 @@ impl Token {
             2 => Self::Control(index),
             3 => Self::Watch(index),
             4 => Self::Listener,
-            5 => Self::Visitor(index),
+            5 => Self::PendingStream(index),
             6 => Self::Input(index),
             7 => Self::Streams,
             8 => Self::Room,
-            9 => Self::Look,
+            9 => Self::QueueOutput,
             10 => Self::Pmi(index),
             _ => return None,
         })
@@ -158,8 +158,8 @@ struct Daemon {
     /// Segments of the ranks' second, third, ... MPI programs. The key is the number of programs that a rank completed
     /// before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
-    visitors: HashMap<u32, UnixStream>,
-    visitor_count: u32,
+    pending_streams: HashMap<u32, UnixStream>,
+    pending_count: u32,
     streams: OutputStreams,
     interests: Interests,
     input: RankInput,
@@ -186,8 +186,8 @@ impl Daemon {
         self.carry_out_received();
         while !self.turn() {}
         self.send_stats();
-        let gone = self.termination.summary.clone();
-        self.send_event(&NodeEvent::Ended(gone));
+        let summary = self.termination.summary.clone();
+        self.send_event(&NodeEvent::Ended(summary));
         while self.termination.front_connected && !self.flush() {
             self.wait(None);
         }
@@ -224,14 +224,14 @@ impl Daemon {
                 }
                 Token::Watch(local) => self.mpi_process_ended(local),
                 Token::Listener => self.admit(),
-                Token::Visitor(number) => self.receive_from_visitor(number),
+                Token::PendingStream(number) => self.receive_from_pending(number),
                 Token::Input(local) if flags.contains(EpollFlags::EPOLLERR) => {
                     self.input.disconnect(local);
                     self.feed();
                 }
                 Token::Input(_) => self.feed(),
                 Token::Streams => self.streams.pump(&mut self.scratch, &mut self.front.outbox),
-                Token::Look => self.read_reader_output(),
+                Token::QueueOutput => self.read_reader_output(),
                 Token::Pmi(local) => {
                     self.send_pmi_replies(local);
                     self.receive_pmi(local);
@@ -302,7 +302,7 @@ impl Daemon {
         if self.termination.front_connected {
             match self.front.flush() {
                 Ok(done) => return done,
-                Err(Disconnected) => self.front_is_gone(),
+                Err(Disconnected) => self.handle_lost_front(),
             }
         }
         // The front is gone: output is discarded, and its credit is returned at once.
@@ -314,7 +314,7 @@ impl Daemon {
 
     fn receive_orders(&mut self) {
         if self.front.fill(&mut self.scratch).is_err() {
-            return self.front_is_gone();
+            return self.handle_lost_front();
         }
         self.carry_out_received();
     }
@@ -325,7 +325,7 @@ impl Daemon {
             match Order::take(&mut self.front.inbox) {
                 Ok(Some(order)) => self.carry_out(order),
                 Ok(None) => return,
-                Err(_) => return self.front_is_gone(),
+                Err(_) => return self.handle_lost_front(),
             }
         }
     }

@@ -247,9 +247,7 @@ impl Daemon {
                 Ok(None) => break,
                 Err(error) => {
                     let rank = self.job.ranks[local as usize].rank;
-                    self.notice(format!(
-                        "rank {rank} is not heard over PMI any more: {error}"
-                    ));
+                    self.notice(format!("rank {rank} has lost its PMI connection: {error}"));
                     return self.close_pmi(local);
                 }
             }
@@ -338,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_in_the_words_of_mpich() {
+    fn process_mapping_has_the_format_of_mpich() {
         let of = |nodes: &[u32]| mapping(NodeMap::new(nodes.iter().copied()).unwrap().blocks());
         let mapping_of = |server: &PmiServer| server.store.pairs[MAPPING_KEY].clone();
         assert_eq!(mapping_of(&PmiServer::new(4, 4, None)), "(vector,(0,1,4))");
@@ -346,12 +344,12 @@ mod tests {
         assert_eq!(of(&[3, 3, 9, 7, 7]), "(vector,(0,1,2),(2,1,1),(1,1,2))");
         assert_eq!(of(&[0, 0, 1, 1, 2]), "(vector,(0,2,2),(2,1,1))");
         assert_eq!(of(&[0, 1, 0, 1]), "(vector,(0,2,1),(0,2,1))");
-        let strewn: Vec<u32> = (0..400).map(|rank| rank * 7 % 31).collect();
-        assert_eq!(of(&strewn), "");
+        let irregular: Vec<u32> = (0..400).map(|rank| rank * 7 % 31).collect();
+        assert_eq!(of(&irregular), "");
     }
 
     #[test]
-    fn a_store_keeps_no_more_than_there_is_room_for() {
+    fn the_pmi_store_rejects_pairs_beyond_its_limit() {
         let mut store = KeyValueStore {
             most_bytes: 14,
             ..KeyValueStore::default()
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_ranks_may_put_fits_into_a_frame() {
+    fn pmi_store_limits_fit_all_ranks_into_a_frame() {
         let most = |local, size| PmiServer::new(local, size, None).store.most_bytes;
         assert_eq!(most(64, 64), STORE_BYTES + 64 * RANK_BYTES);
         for (nodes, each) in [(1, 1024), (820, 64), (10_000, 64)] {

@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 /// Times of the checks, in milliseconds after the start of the ranks. There are several because an interpreter takes
 /// some time before it loads libraries.
-const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
+const CHECK_TIMES_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
 
 /// State of the checks.
 #[derive(Debug)]
 pub(super) struct Probes {
     start: Instant,
-    looks: usize,
+    checks: usize,
     foreign_reported: bool,
     any_in_mpi: bool,
     left: Option<u32>,
-    left_told: bool,
+    left_reported: bool,
 }
 
 impl Probes {
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
-            looks: 0,
+            checks: 0,
             foreign_reported: false,
             any_in_mpi: false,
             left: None,
-            left_told: false,
+            left_reported: false,
         }
     }
 
@@ -45,7 +45,7 @@ impl Probes {
 
 impl Daemon {
     pub(super) fn next_probe(&self) -> Option<Instant> {
-        let after = LOOKS_MS.get(self.probes.looks)?;
+        let after = CHECK_TIMES_MS.get(self.probes.checks)?;
         let anybody = self
             .ranks
             .iter()
@@ -58,10 +58,10 @@ impl Daemon {
         if self.next_probe().is_none_or(|at| at > now) {
             return;
         }
-        let look = self.probes.looks;
-        self.probes.looks += 1;
+        let check = self.probes.checks;
+        self.probes.checks += 1;
         if !self.probes.foreign_reported {
-            self.check_for_foreign_mpi(look > 0);
+            self.check_for_foreign_mpi(check > 0);
         }
     }
 
@@ -69,7 +69,7 @@ impl Daemon {
         let Some(local) = self.probes.left.filter(|_| self.probes.any_in_mpi) else {
             return;
         };
-        if std::mem::replace(&mut self.probes.left_told, true) {
+        if std::mem::replace(&mut self.probes.left_reported, true) {
             return;
         }
         let (rank, pid) = (

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_called_mpi_may_end_with_zero_only() {
+    fn without_mpi_only_a_nonzero_exit_code_is_a_failure() {
         assert_eq!(rank(RankPhase::Started).verdict(ChildExit::Code(0)), None);
         assert_eq!(
             rank(RankPhase::Started).verdict(ChildExit::Code(3)),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn between_init_and_finalize_every_end_is_a_failure() {
+    fn any_exit_between_init_and_finalize_is_a_failure() {
         assert_eq!(
             rank(RankPhase::InMpi).verdict(ChildExit::Code(0)),
             Some(FailureCause::Unfinalized(0))
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_judged_before_an_exit_code() {
+    fn a_crash_is_more_severe_than_an_exit_code() {
         let crash = ChildExit::Signal {
             number: 11,
             core: false,

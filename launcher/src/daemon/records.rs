@@ -192,10 +192,10 @@ impl Records {
             .entries
             .get(local as usize)
             .and_then(RankEntry::last_round);
-        let is_asked_for = last.is_some_and(|round| !self.released.contains(&round));
+        let is_awaited = last.is_some_and(|round| !self.released.contains(&round));
         self.change(local, |entry| {
             entry.ended = true;
-            entry.watched |= has_others && is_asked_for;
+            entry.watched |= has_others && is_awaited;
         })
     }
 
@@ -320,8 +320,8 @@ impl Records {
         if self.entries.iter().take(self.own as usize).any(keeps_all) {
             return Vec::new();
         }
-        let knows_all = self.own == self.size || self.released.contains(&round);
-        if knows_all {
+        let is_complete = self.own == self.size || self.released.contains(&round);
+        if is_complete {
             return self.release(round);
         }
         if self.quiet.insert(round) {
@@ -377,8 +377,8 @@ impl Records {
         let round = entry.round;
         change(entry);
         if entry.watched {
-            let word = RecordMessage::Location(entry.location());
-            self.outgoing.push(word);
+            let message = RecordMessage::Location(entry.location());
+            self.outgoing.push(message);
         }
         let mut now = self.answer_waiting(local);
         now.extend(self.release_if_quiet(round));
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_late_is_answered_at_once_and_who_asks_early_later() {
+    fn record_requests_are_answered_once_the_record_is_published() {
         let mut records = three();
         assert!(records.initialized(0, true).is_empty());
         assert!(!request(&mut records, 1, 0));
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn one_question_has_one_answer() {
+    fn repeated_record_requests_get_one_reply() {
         let mut records = three();
         for _ in 0..3 {
             assert!(!request(&mut records, 1, 0));
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_a_record_is_told_to_those_that_ask() {
+    fn requesters_learn_that_a_rank_has_no_record() {
         let mut records = three();
         assert!(!request(&mut records, 1, 0));
         assert_eq!(records.initialized(0, false), [1]);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_outlives_its_rank_and_a_rank_that_ends_without_one_is_told() {
+    fn records_outlive_their_rank_and_missing_ones_are_reported() {
         let mut records = three();
         records.published(0, record(7));
         records.finalized(0);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_has_failed_is_told_to_all_others_once_and_to_those_that_come_later() {
+    fn a_failed_rank_is_reported_once_to_each_other_rank() {
         fn lost(records: &mut Records, local: u32) -> Option<(u32, String)> {
             let answer = records.answer(local)?;
             records.sent(local);
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_forgotten_with_the_program_that_asked() {
+    fn record_requests_end_with_the_requesting_program() {
         let mut records = three();
         assert!(!request(&mut records, 1, 0));
         records.finalized(1);
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_released_when_all_are_quiet_or_gone() {
+    fn ranks_are_released_when_all_are_quiet_or_ended() {
         let mut records = Records::new(0..4, 4);
         for local in 0..3 {
             records.initialized(local, true);
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_last_one_releases_the_others() {
+    fn the_end_of_the_last_active_rank_releases_the_others() {
         let mut records = three();
         assert!(records.quiet(0).is_empty() && records.quiet(1).is_empty());
         assert_eq!(records.ended(2), [0, 1]);
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nobody_do_no_harm() {
+    fn unknown_rank_numbers_are_ignored() {
         let mut records = three();
         assert_eq!(
             (records.request(0, 3), records.request(3, 10)),
@@ -686,7 +686,7 @@ mod tests {
         Publish(u32, u8),
         Finalize(u32),
         End(u32),
-        Ask(u32, u32),
+        Request(u32, u32),
         Listen(u32),
         Quiet(u32),
     }
@@ -694,11 +694,11 @@ mod tests {
     fn any_step() -> impl Strategy<Value = Step> {
         let local = || 0..4_u32;
         prop_oneof![
-            (local(), any::<bool>()).prop_map(|(who, publishes)| Step::Greet(who, publishes)),
-            (local(), any::<u8>()).prop_map(|(who, number)| Step::Publish(who, number)),
+            (local(), any::<bool>()).prop_map(|(rank, publishes)| Step::Greet(rank, publishes)),
+            (local(), any::<u8>()).prop_map(|(rank, number)| Step::Publish(rank, number)),
             local().prop_map(Step::Finalize),
             local().prop_map(Step::End),
-            (local(), local()).prop_map(|(requester, target)| Step::Ask(requester, target)),
+            (local(), local()).prop_map(|(requester, target)| Step::Request(requester, target)),
             local().prop_map(Step::Listen),
             local().prop_map(Step::Quiet),
         ]
@@ -707,17 +707,17 @@ mod tests {
     /// Applies a step; returns the ranks that have a reply.
     fn take(records: &mut Records, step: &Step) -> Vec<u32> {
         match *step {
-            Step::Greet(who, publishes) => records.initialized(who, publishes),
-            Step::Publish(who, number) => records.published(who, record(number)),
-            Step::Finalize(who) => records.finalized(who),
-            Step::End(who) => records.ended(who),
-            Step::Quiet(who) => records.quiet(who),
-            Step::Ask(requester, target) => {
+            Step::Greet(rank, publishes) => records.initialized(rank, publishes),
+            Step::Publish(rank, number) => records.published(rank, record(number)),
+            Step::Finalize(rank) => records.finalized(rank),
+            Step::End(rank) => records.ended(rank),
+            Step::Quiet(rank) => records.quiet(rank),
+            Step::Request(requester, target) => {
                 let now = request(records, requester, target);
                 now.then_some(requester).into_iter().collect()
             }
-            Step::Listen(who) => {
-                answers(records, who);
+            Step::Listen(rank) => {
+                answers(records, rank);
                 Vec::new()
             }
         }
@@ -750,8 +750,8 @@ mod tests {
 
         /// Queues a node's messages to the front.
         fn send(&mut self, node: usize) {
-            let words = self.nodes[node].take_messages().into_iter();
-            self.up[node].extend(words.map(|word| match word {
+            let messages = self.nodes[node].take_messages().into_iter();
+            self.up[node].extend(messages.map(|message| match message {
                 RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
                 RecordMessage::Location(of) => NodeEvent::Location(of),
                 RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
@@ -789,17 +789,17 @@ mod tests {
         }
 
         fn take(&mut self, step: &Step) {
-            let (Step::Greet(who, _)
-            | Step::Publish(who, _)
-            | Step::Finalize(who)
-            | Step::End(who)
-            | Step::Ask(who, _)
-            | Step::Listen(who)
-            | Step::Quiet(who)) = *step;
-            let (node, local) = PLACES[who as usize];
+            let (Step::Greet(rank, _)
+            | Step::Publish(rank, _)
+            | Step::Finalize(rank)
+            | Step::End(rank)
+            | Step::Request(rank, _)
+            | Step::Listen(rank)
+            | Step::Quiet(rank)) = *step;
+            let (node, local) = PLACES[rank as usize];
             let records = &mut self.nodes[node];
             match *step {
-                Step::Ask(_, target) => drop(records.request(local, target)),
+                Step::Request(_, target) => drop(records.request(local, target)),
                 Step::Greet(_, publishes) => drop(records.initialized(local, publishes)),
                 Step::Publish(_, number) => drop(records.published(local, record(number))),
                 Step::Finalize(_) => drop(records.finalized(local)),
@@ -812,7 +812,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_rank_was_is_told_as_long_as_somebody_may_ask() {
+    fn location_of_an_ended_rank_is_sent_unless_all_are_quiet() {
         for all_are_quiet in [false, true] {
             let mut records = Records::new(0..1, 5);
             records.published(0, record(7));
@@ -823,18 +823,18 @@ mod tests {
             records.take_messages();
             records.ended(0);
             let notified = records.take_messages();
-            let is_told = notified
+            let is_reported = notified
                 .iter()
-                .any(|word| matches!(word, RecordMessage::Location(_)));
-            assert_eq!(is_told, !all_are_quiet);
+                .any(|message| matches!(message, RecordMessage::Location(_)));
+            assert_eq!(is_reported, !all_are_quiet);
         }
     }
 
     #[test]
-    fn a_rank_of_another_node_is_watched_once_and_told_as_one_of_this_node() {
+    fn a_remote_rank_is_watched_once_and_answered_like_a_local_one() {
         let mut job = Job::new();
-        job.take(&Step::Ask(0, 4));
-        job.take(&Step::Ask(1, 4));
+        job.take(&Step::Request(0, 4));
+        job.take(&Step::Request(1, 4));
         assert_eq!(job.up[0], [NodeEvent::Watch(4)]);
         job.deliver_all();
         job.take(&Step::Publish(4, 7));
@@ -851,13 +851,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nodes_answer_together_as_one_does(
+        fn several_nodes_answer_like_a_single_node(
             steps in proptest::collection::vec((any_step(), 0..3_usize, any::<bool>()), 0..80),
         ) {
             let mut job = Job::new();
             job.take(&Step::Quiet(4));
             for target in 0..4 {
-                job.take(&Step::Ask(4, target));
+                job.take(&Step::Request(4, target));
             }
             let mut received = Vec::new();
             for (step, node, is_up) in &steps {
@@ -878,7 +878,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_question_is_answered_once_when_everybody_has_ended(
+        fn every_record_request_is_answered_once_when_all_have_ended(
             steps in proptest::collection::vec(any_step(), 0..60),
         ) {
             let mut records = Records::new(0..5, 5);

@@ -18,10 +18,10 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Interval between two samples; it is shorter if the time after which a standstill is reported is short.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const SAMPLE_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between two samples when a report may be due. It is longer than the time within which a sleeping rank
 /// updates its counters.
-const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
+const DENSE_SAMPLE_PERIOD: Duration = Duration::from_millis(300);
 
 /// Wait counters of a rank that is in MPI, and its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,11 +102,11 @@ impl Standstill {
     fn schedule_next(&mut self, now: Instant, patience: Duration) {
         let is_close = !self.reported && !self.last.is_empty() && now - self.since >= patience;
         let every = if is_close {
-            LOOK_CLOSELY_EVERY
+            DENSE_SAMPLE_PERIOD
         } else {
-            LOOK_EVERY
+            SAMPLE_PERIOD
         };
-        self.next = Some(now + every.min(patience / 2).max(LOOK_CLOSELY_EVERY / 3));
+        self.next = Some(now + every.min(patience / 2).max(DENSE_SAMPLE_PERIOD / 3));
     }
 }
 
@@ -128,11 +128,11 @@ impl Daemon {
         }
         let Some(seen) = self.sample_waits() else {
             self.standstill.reset(now);
-            self.standstill.next = Some(now + LOOK_EVERY);
+            self.standstill.next = Some(now + SAMPLE_PERIOD);
             return;
         };
-        let wishes = seen.iter().map(|one| one.counts.patience_s);
-        let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
+        let timeouts = seen.iter().map(|one| one.counts.patience_s);
+        let patience = Duration::from_secs(timeouts.max().unwrap_or(0).into());
         let shown = self.standstill.evaluate(now, &seen, patience);
         if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
             self.standstill.reported = true;
@@ -238,55 +238,55 @@ mod tests {
     }
 
     /// Evaluates samples taken at these seconds; returns for each whether it is a standstill.
-    fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
+    fn shown(still: &mut Standstill, samples: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
         let evaluate = |(second, counts): &(u64, &[(u32, u32)])| {
             let now = start + Duration::from_secs(*second);
             still.evaluate(now, &seen(counts), PATIENCE) == SampleResult::Stillness
         };
-        looks.iter().map(evaluate).collect()
+        samples.iter().map(evaluate).collect()
     }
 
     #[test]
-    fn two_that_sleep_on_stand_still_after_the_time() {
+    fn sleeping_ranks_stand_still_after_the_timeout() {
         let mut still = Standstill::new();
-        let looks: [(u64, &[_]); 4] = [
+        let samples: [(u64, &[_]); 4] = [
             (1, &[(1, 1), (1, 1)]),
             (30, &[(1, 9), (1, 9)]),
             (60, &[(1, 19), (1, 19)]),
             (61, &[(1, 20), (1, 20)]),
         ];
-        assert_eq!(shown(&mut still, &looks), [false, false, false, true]);
+        assert_eq!(shown(&mut still, &samples), [false, false, false, true]);
     }
 
     #[test]
-    fn one_that_computes_or_is_stopped_keeps_the_job_alive() {
+    fn a_computing_or_stopped_rank_prevents_standstill() {
         let mut still = Standstill::new();
-        let looks: [(u64, &[_]); 3] = [
+        let samples: [(u64, &[_]); 3] = [
             (1, &[(1, 1), (3, 7)]),
             (100, &[(1, 99), (3, 7)]),
             (200, &[(1, 199), (3, 7)]),
         ];
-        assert_eq!(shown(&mut still, &looks), [false; 3]);
+        assert_eq!(shown(&mut still, &samples), [false; 3]);
     }
 
     #[test]
-    fn a_new_wait_starts_the_time_again() {
+    fn a_new_wait_restarts_the_standstill_timeout() {
         let mut still = Standstill::new();
-        let looks: [(u64, &[_]); 4] = [
+        let samples: [(u64, &[_]); 4] = [
             (1, &[(1, 1), (1, 1)]),
             (50, &[(1, 2), (2, 2)]),
             (100, &[(1, 3), (2, 3)]),
             (111, &[(1, 4), (2, 4)]),
         ];
-        assert_eq!(shown(&mut still, &looks), [false, false, false, true]);
+        assert_eq!(shown(&mut still, &samples), [false, false, false, true]);
     }
 
     #[test]
-    fn it_is_told_once_until_something_happens() {
+    fn standstill_is_reported_once_until_progress() {
         let mut still = Standstill::new();
-        let looks: [(u64, &[_]); 2] = [(1, &[(1, 1)]), (70, &[(1, 2)])];
-        assert_eq!(shown(&mut still, &looks), [false, true]);
+        let samples: [(u64, &[_]); 2] = [(1, &[(1, 1)]), (70, &[(1, 2)])];
+        assert_eq!(shown(&mut still, &samples), [false, true]);
         still.reported = true;
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_close_when_it_may_be_told_and_short_for_the_impatient() {
+    fn sampling_is_dense_near_the_timeout_and_for_short_timeouts() {
         let mut still = Standstill::new();
         let start = still.since;
         let mut next = |now, patience| {
@@ -307,14 +307,14 @@ mod tests {
             still.schedule_next(now, patience);
             still.next.unwrap() - now
         };
-        assert_eq!(next(start, PATIENCE), LOOK_EVERY);
-        assert_eq!(next(start + PATIENCE, PATIENCE), LOOK_CLOSELY_EVERY);
+        assert_eq!(next(start, PATIENCE), SAMPLE_PERIOD);
+        assert_eq!(next(start + PATIENCE, PATIENCE), DENSE_SAMPLE_PERIOD);
         let second = Duration::from_secs(1);
         assert_eq!(next(start, second), second / 2);
     }
 
     #[test]
-    fn a_thread_that_wants_a_cpu_most_of_the_time_is_at_work() {
+    fn a_thread_with_high_cpu_demand_is_working() {
         let at_work = |wanted: &[(i32, u64)]| {
             let before = CpuDemand::from([(1, 5000), (2, 0)]);
             let now = wanted.iter().copied().collect();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_is_not_traced() {
+    fn this_process_is_not_traced() {
         assert!(!is_traced(std::process::id()));
     }
 }

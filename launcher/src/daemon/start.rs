@@ -233,8 +233,8 @@ impl Daemon {
             records,
             pmi,
             later_segments: HashMap::new(),
-            visitors: HashMap::new(),
-            visitor_count: 0,
+            pending_streams: HashMap::new(),
+            pending_count: 0,
             streams,
             interests: Interests {
                 front_writes: false,

@@ -80,8 +80,8 @@ pub(crate) fn is_exiting(pid: u32) -> bool {
 /// The kernel flags of a process, from a line of `/proc/PID/stat`.
 fn flags(stat: &str) -> u32 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
-    let word = behind.split_ascii_whitespace().nth(6);
-    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+    let field = behind.split_ascii_whitespace().nth(6);
+    field.and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
 /// Kernel flag of a process that is exiting (`include/linux/sched.h`).
@@ -109,9 +109,9 @@ fn processes() -> impl Iterator<Item = (Descendant, u32)> {
 /// Returns whether the process is a zombie, and its parent.
 fn state_and_parent(stat: &str) -> Option<(bool, u32)> {
     let (_, behind) = stat.rsplit_once(')')?;
-    let mut words = behind.split_ascii_whitespace();
-    let zombie = matches!(words.next()?, "Z" | "X");
-    Some((zombie, words.next()?.parse().ok()?))
+    let mut fields = behind.split_ascii_whitespace();
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    Some((zombie, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_name_with_brackets_does_not_hide_the_parent() {
+    fn stat_parsing_survives_parentheses_in_the_name() {
         assert_eq!(
             state_and_parent("12 (a) R 9) S 34 12 12 0"),
             Some((false, 34))

@@ -212,7 +212,7 @@ impl Daemon {
     }
 
     /// The connection to the front is closed: ends the job.
-    pub(super) fn front_is_gone(&mut self) {
+    pub(super) fn handle_lost_front(&mut self) {
         if self.termination.front_connected {
             self.termination.front_connected = false;
             // Otherwise epoll would report the closed stream in every turn.
@@ -228,8 +228,8 @@ impl Daemon {
             self.termination.kill_leftovers_at = Some(now + LEFTOVER_TERM);
             if self.termination.killing_since.is_none() {
                 let mut found = signal_all(Signal::SIGTERM);
-                let look = self.wait_query.pid();
-                found.retain(|pid| Some(*pid) != look);
+                let reader = self.wait_query.pid();
+                found.retain(|pid| Some(*pid) != reader);
                 let count = |pids: Vec<&u32>| u32::try_from(pids.len()).unwrap_or(u32::MAX);
                 let (tools, leftovers) = found.iter().partition(|pid| self.tools.contains(pid));
                 self.termination.summary.tools = count(tools);

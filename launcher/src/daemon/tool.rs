@@ -35,7 +35,7 @@ fn start(
     program: &CString,
     arguments: &[CString],
 ) -> std::io::Result<u32> {
-    let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
+    let text = |argument: &CString| OsStr::from_bytes(argument.to_bytes()).to_owned();
     let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(text(program));
     command.args(arguments.iter().map(text)).stdout(output);

@@ -96,9 +96,10 @@ impl Daemon {
         setup.apply_to(&mut command);
         let pid = command.spawn().map_err(wrong)?.id();
         // If this fails, the pipe is read when the child has terminated.
-        let _ = self
-            .poller
-            .add(output.as_fd(), interest(EpollFlags::EPOLLIN, Token::Look));
+        let _ = self.poller.add(
+            output.as_fd(),
+            interest(EpollFlags::EPOLLIN, Token::QueueOutput),
+        );
         Ok(QueueReader {
             number,
             pid,
@@ -183,7 +184,7 @@ impl QueueReader {
         if self.bytes.len() > MOST_SEEN_BYTES {
             let most = MOST_SEEN_BYTES >> 20;
             return Err(format!(
-                "its ranks have more in their queues than the {most} MiB that are told; run rmpi-queues there, with the process of a \
+                "its ranks have more in their queues than the {most} MiB that are reported; run rmpi-queues there, with the process of a \
                  rank"
             ));
         }
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_has_written_is_told_and_what_went_wrong_in_its_words() {
+    fn queue_reader_output_and_errors_are_returned() {
         let code = spawn::ChildExit::Code;
         let seen = b"more than sixteen bytes".to_vec();
         assert_eq!(answer(&seen, code(0)), Ok(seen));

@@ -6,7 +6,7 @@
 //! a pipe, which a debugger opens by its path below `/proc`.
 
 use super::Gdb;
-use crate::mpir::{self, DebugState, Name, ProcessTable, Starter, ToolWords};
+use crate::mpir::{self, DebugState, Name, ProcessTable, Starter, ToolCommand};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
@@ -81,13 +81,13 @@ impl Debugger {
     }
 
     /// The program that the debugger requests to be started on each host; `None` if it has stored none.
-    pub(crate) fn tool(&self) -> Option<ToolWords> {
+    pub(crate) fn tool(&self) -> Option<ToolCommand> {
         self.starter.tool()
     }
 
     /// Stops at the breakpoint, when all ranks are held. Returns the program to start on each host before the ranks are
     /// released, if there is one.
-    pub(crate) fn stop_at_breakpoint(&mut self) -> Option<ToolWords> {
+    pub(crate) fn stop_at_breakpoint(&mut self) -> Option<ToolCommand> {
         self.spawned();
         self.holding = false;
         self.tool()
@@ -219,5 +219,5 @@ pub(crate) enum DebuggerRequest {
     /// Release the ranks.
     Release,
     /// Start this program on each host.
-    Tool(ToolWords),
+    Tool(ToolCommand),
 }

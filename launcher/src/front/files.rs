@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_files_than_may_be_open_get_all_that_is_theirs() {
+    fn more_output_files_than_may_be_open_lose_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
         let mut files = Files::create(&inner, 200).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_job_wrote_is_gone() {
+    fn output_files_of_an_earlier_job_are_truncated() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("rank.0.out"), "old").unwrap();
         let files = Files::create(folder.path(), 1).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_said() {
+    fn an_output_folder_that_cannot_be_made_is_an_error() {
         let error = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
         assert_eq!(
             error,

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_another_host_are_reached_there() {
+    fn gdb_reaches_remote_ranks_through_gdbserver() {
         let reach = RemoteTarget {
             host: "b".to_owned(),
             line: "ssh -x b".to_owned(),

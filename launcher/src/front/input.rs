@@ -8,14 +8,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Interval between two checks whether this process is in the terminal's foreground process group.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_PERIOD: Duration = Duration::from_millis(500);
 
 /// State of standard input.
 pub(crate) struct StdinReader {
     open: bool,
     credit: u64,
     terminal: bool,
-    look_at: Option<Instant>,
+    next_check: Option<Instant>,
     /// Why standard input cannot be read, if this was not reported yet.
     error: Option<Errno>,
 }
@@ -26,7 +26,7 @@ impl StdinReader {
             open,
             credit: INPUT_WINDOW_BYTES,
             terminal: stdin().is_terminal(),
-            look_at: None,
+            next_check: None,
             error: None,
         }
     }
@@ -34,17 +34,17 @@ impl StdinReader {
     /// Whether to poll standard input now. A background process must not read from its terminal.
     pub(crate) fn is_wanted(&mut self, now: Instant) -> bool {
         if !self.open || self.credit == 0 {
-            self.look_at = None;
+            self.next_check = None;
             return false;
         }
         let wanted = !self.terminal || in_foreground();
-        self.look_at = (!wanted).then(|| now + LOOK_EVERY);
+        self.next_check = (!wanted).then(|| now + CHECK_PERIOD);
         wanted
     }
 
     /// When to check again whether this process is in the foreground; `None` if no check is needed.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.look_at
+    pub(crate) fn next_check(&self) -> Option<Instant> {
+        self.next_check
     }
 
     /// Adds credit: the ranks have consumed this many bytes.

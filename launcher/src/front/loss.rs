@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 impl Front {
     /// A host cannot be reached any more, or its daemon has ended unexpectedly. Its ranks count as failed.
     pub(super) fn host_is_lost(&mut self, node: usize, loss: &NodeLoss) {
-        if self.nodes.is_gone(node) {
+        if self.nodes.has_ended(node) {
             return;
         }
         let message = format!("host {}: {}", self.nodes.host(node), loss.message);
@@ -31,14 +31,16 @@ impl Front {
             self.end(Escalation::failure, loss.code, &message);
         }
         let events = self.nodes.lost_remote(node);
-        events.into_iter().for_each(|event| self.hear(node, event));
+        events
+            .into_iter()
+            .for_each(|event| self.handle_event(node, event));
     }
 
     /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
     /// adopts the processes that they have left. The ranks of other nodes are ended.
-    pub(super) fn link_is_gone(&mut self, link: usize) {
-        let lives = |front: &Self| !front.nodes.living_over(link).is_empty();
-        while self.nodes.fill(link, &mut self.scratch).is_ok() && lives(self) {
+    pub(super) fn handle_lost_link(&mut self, link: usize) {
+        let is_open = |front: &Self| !front.nodes.living_over(link).is_empty();
+        while self.nodes.fill(link, &mut self.scratch).is_ok() && is_open(self) {
             self.receive_events(link);
         }
         let lost = self.nodes.living_over(link);
@@ -70,9 +72,9 @@ impl Front {
         for node in lost {
             for event in self.nodes.lost(node) {
                 match event {
-                    NodeEvent::Ended(gone) if is_last => self.report_end(&gone),
+                    NodeEvent::Ended(summary) if is_last => self.report_end(&summary),
                     _ if is_last => (),
-                    event => self.hear(node, event),
+                    event => self.handle_event(node, event),
                 }
             }
         }

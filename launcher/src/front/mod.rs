@@ -63,7 +63,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
 /// Time for which pending output is still written after a second signal, from the end of all ranks on.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Optional features of a job.
 pub(crate) struct JobFeatures {
@@ -172,7 +172,7 @@ impl Front {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
             if let Err(link) = self.turn() {
-                self.link_is_gone(link);
+                self.handle_lost_link(link);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Front {
     /// Runs the job to its end; returns its exit code.
     pub(crate) fn run(mut self) -> u8 {
         self.attend();
-        self.look_at_output();
+        self.check_output();
         // Messages about the last output must be written as well.
         self.attend();
         for link in 0..self.nodes.links() {
@@ -213,7 +213,7 @@ impl Front {
         for source in self.wait(now) {
             match source {
                 FrontReadiness::Signals => self.handle_signals(),
-                FrontReadiness::Output => self.look_at_output(),
+                FrontReadiness::Output => self.check_output(),
                 FrontReadiness::Input => self.read_input(),
                 FrontReadiness::Connection(link) => {
                     let read = self.nodes.fill(link, &mut self.scratch);
@@ -305,13 +305,13 @@ impl Front {
     fn next_time(&self) -> Option<Instant> {
         let escalation = self.escalation.as_ref().and_then(Escalation::next);
         let output = self.output_until.filter(|_| self.is_over);
-        let visit = self.query_server.as_ref().and_then(QueryServer::next_time);
+        let query_time = self.query_server.as_ref().and_then(QueryServer::next_time);
         [
             self.timeout,
             escalation,
             output,
-            self.input.next_look(),
-            visit,
+            self.input.next_check(),
+            query_time,
         ]
         .into_iter()
         .flatten()
@@ -366,7 +366,7 @@ impl Front {
                 // If a debugger traces this process, it stops for the signal, as for Ctrl-C in any program, and may
                 // discard it.
                 if !spawn::is_traced() || spawn::show_to_tracer(signal) {
-                    self.asked_to_end(signal);
+                    self.handle_end_signal(signal);
                 }
                 continue;
             }
@@ -379,7 +379,7 @@ impl Front {
         }
     }
 
-    fn asked_to_end(&mut self, signal: Signal) {
+    fn handle_end_signal(&mut self, signal: Signal) {
         let now = Instant::now();
         let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_REQUEST;
         if self.last_signal.is_some_and(again) {
@@ -410,7 +410,7 @@ impl Front {
         }
     }
 
-    fn look_at_output(&mut self) {
+    fn check_output(&mut self) {
         let events = self.output.progress();
         for (node, written) in events.written {
             self.nodes.order_one(node, &Order::OutputTaken(written));
@@ -437,7 +437,9 @@ impl Front {
             match self.nodes.take(link) {
                 Ok(Some((node, NodeMessage::Event(event)))) => {
                     let events = self.nodes.combine(node, event);
-                    events.into_iter().for_each(|event| self.hear(node, event));
+                    events
+                        .into_iter()
+                        .for_each(|event| self.handle_event(node, event));
                 }
                 Ok(Some((node, NodeMessage::Lost(loss)))) => self.host_is_lost(node, &loss),
                 Ok(None) => return,
@@ -451,7 +453,7 @@ impl Front {
 
     /// Handles an event of the job. `node`: the node that sent the event, or the last node to report it if it is
     /// combined.
-    fn hear(&mut self, node: usize, event: NodeEvent) {
+    fn handle_event(&mut self, node: usize, event: NodeEvent) {
         match event {
             NodeEvent::Output {
                 rank,
@@ -467,7 +469,7 @@ impl Front {
             }
             NodeEvent::Remark(message) => {
                 if !std::mem::replace(&mut self.has_remarked, true) {
-                    self.print(&format!("{message} (said once of a job)"));
+                    self.print(&format!("{message} (printed once per job)"));
                 }
             }
             NodeEvent::Program { path, ranks } => self.debugger.found(&path, &ranks),
@@ -494,7 +496,7 @@ impl Front {
                     query_server.seen(node, seen);
                 }
             }
-            NodeEvent::Ended(gone) => self.all_gone(&gone),
+            NodeEvent::Ended(summary) => self.handle_all_ended(&summary),
             // These events were forwarded between nodes, or handled before the front was made.
             NodeEvent::Watch(_)
             | NodeEvent::Location(_)
@@ -594,18 +596,18 @@ impl Front {
         }
     }
 
-    fn all_gone(&mut self, gone: &NodeSummary) {
+    fn handle_all_ended(&mut self, summary: &NodeSummary) {
         if self.nodes.has_lost_any() {
             // Kills processes that are left of ranks whose daemon was lost.
             clear_up(0);
         }
-        self.report_end(gone);
+        self.report_end(summary);
     }
 
     /// Reports how the job was ended.
-    fn report_end(&mut self, gone: &NodeSummary) {
+    fn report_end(&mut self, summary: &NodeSummary) {
         let ranks = |count| counted(count, "rank", "ranks");
-        match (gone.signalled, gone.killed) {
+        match (summary.signalled, summary.killed) {
             (0, 0) => (),
             (0, killed) => self.print(&format!("killed {}", ranks(killed))),
             (signalled, 0) => self.print(&format!("ended the remaining {}", ranks(signalled))),
@@ -617,20 +619,20 @@ impl Front {
                 self.print(&message);
             }
         }
-        if gone.leftovers > 0 {
+        if summary.leftovers > 0 {
             self.print(&format!(
                 "ended {} that ranks had left behind",
-                counted(gone.leftovers, "process", "processes")
+                counted(summary.leftovers, "process", "processes")
             ));
         }
-        if gone.tools > 0 {
+        if summary.tools > 0 {
             self.print(&format!(
                 "ended {} of the debugger, which stayed when all ranks had ended",
-                counted(gone.tools, "process", "processes")
+                counted(summary.tools, "process", "processes")
             ));
         }
-        if !gone.stubborn.is_empty() {
-            let pids: Vec<String> = gone.stubborn.iter().map(u32::to_string).collect();
+        if !summary.stubborn.is_empty() {
+            let pids: Vec<String> = summary.stubborn.iter().map(u32::to_string).collect();
             self.print(&format!(
                 "{} still there after SIGKILL: {}",
                 counted(
@@ -643,7 +645,7 @@ impl Front {
         }
         self.sum_up();
         if let Some(until) = &mut self.output_until {
-            *until = Instant::now() + LAST_WORDS;
+            *until = Instant::now() + LAST_OUTPUT_WITHIN;
         }
         self.is_over = true;
     }

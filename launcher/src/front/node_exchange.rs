@@ -22,7 +22,7 @@ pub(crate) struct NodeExchange {
     /// Nodes whose ranks enter no further fence, including nodes that are gone.
     unfenced: BTreeSet<usize>,
     nodes: usize,
-    gone: BTreeSet<usize>,
+    ended_nodes: BTreeSet<usize>,
 }
 
 /// An order, and the nodes to which it must be sent.
@@ -39,7 +39,7 @@ impl NodeExchange {
             fenced: BTreeMap::new(),
             unfenced: BTreeSet::new(),
             nodes: 0,
-            gone: BTreeSet::new(),
+            ended_nodes: BTreeSet::new(),
         }
     }
 
@@ -65,7 +65,7 @@ impl NodeExchange {
             NodeEvent::Location(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
             NodeEvent::Location(of) => Ok(self.forward(of)),
             // The node is gone, and already counts as quiet.
-            NodeEvent::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
+            NodeEvent::Quiet(_) if self.ended_nodes.contains(&node) => Ok(Vec::new()),
             NodeEvent::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
                 Ok(self.release(round))
@@ -105,8 +105,8 @@ impl NodeExchange {
 
     /// A node is gone with all its ranks. The watchers of its ranks are notified, and the node counts as quiet and as a
     /// node that enters no further fence.
-    pub(crate) fn gone(&mut self, node: usize) -> Vec<RoutedOrder> {
-        if !self.gone.insert(node) {
+    pub(crate) fn node_ended(&mut self, node: usize) -> Vec<RoutedOrder> {
+        if !self.ended_nodes.insert(node) {
             return Vec::new();
         }
         self.unfenced.insert(node);
@@ -133,7 +133,7 @@ impl NodeExchange {
 
     fn watch(&mut self, node: usize, rank: u32) -> Option<RoutedOrder> {
         let owner = self.node_of(rank)?;
-        if self.gone.contains(&owner) {
+        if self.ended_nodes.contains(&owner) {
             return Some((vec![node], Order::Location(self.ended(rank))));
         }
         let watchers = self.watchers.entry(rank).or_default();
@@ -179,7 +179,7 @@ impl NodeExchange {
     /// Releases the ranks of program number `round` once all living nodes are quiet in this program.
     fn release(&mut self, round: u32) -> Vec<RoutedOrder> {
         let quiet = self.quiet.get(&round).map_or(0, BTreeSet::len);
-        if self.gone.len() + quiet < self.nodes {
+        if self.ended_nodes.len() + quiet < self.nodes {
             return Vec::new();
         }
         self.quiet.remove(&round);
@@ -191,7 +191,7 @@ impl NodeExchange {
     }
 
     fn living(&self) -> Vec<usize> {
-        let there = (0..self.nodes).filter(|node| !self.gone.contains(node));
+        let there = (0..self.nodes).filter(|node| !self.ended_nodes.contains(node));
         there.collect()
     }
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
+    fn rank_locations_are_sent_only_to_watching_nodes() {
         let mut exchange = three();
         let requests = vec![(vec![0], Order::Watch(1))];
         assert_eq!(exchange.pass(1, NodeEvent::Watch(1)), Ok(requests));
@@ -247,15 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn the_ranks_of_a_node_that_is_gone_have_ended() {
+    fn ranks_of_a_lost_node_are_reported_as_ended() {
         let mut exchange = three();
         let _ = exchange.pass(1, NodeEvent::Watch(0));
         let _ = exchange.pass(0, NodeEvent::Location(at(0)));
         let ended = |of| RankLocation { ended: true, ..of };
         // The last location of a rank is kept when its node is gone.
         let orders = |node| (vec![node], Order::Location(ended(at(0))));
-        assert_eq!(exchange.gone(0), [orders(1)]);
-        assert_eq!(exchange.gone(0), []);
+        assert_eq!(exchange.node_ended(0), [orders(1)]);
+        assert_eq!(exchange.node_ended(0), []);
         assert_eq!(exchange.pass(2, NodeEvent::Watch(0)), Ok(vec![orders(2)]));
         let unknown = ended(RankLocation {
             last: None,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_ends_when_all_nodes_are_there_and_all_hear_what_all_have_put() {
+    fn a_fence_gives_all_nodes_the_pairs_of_all() {
         let mut exchange = three();
         let put = |key: &str| vec![(key.to_owned(), "x".to_owned())];
         assert_eq!(exchange.pass(2, NodeEvent::Fence(put("c"))), Ok(vec![]));
@@ -276,15 +276,15 @@ mod tests {
         assert_eq!(passed, Ok(vec![(vec![0, 1, 2], Order::Fence(all))]));
         assert_eq!(exchange.pass(0, NodeEvent::Fence(vec![])), Ok(vec![]));
         // Nodes that are gone, or have no rank left that enters a fence, are not waited for.
-        assert_eq!(exchange.gone(2), []);
+        assert_eq!(exchange.node_ended(2), []);
         let released = vec![(vec![0, 1], Order::Fence(vec![]))];
         assert_eq!(exchange.pass(1, NodeEvent::NoFence), Ok(released.clone()));
         assert_eq!(exchange.pass(0, NodeEvent::Fence(vec![])), Ok(released));
-        assert_eq!(exchange.gone(0), []);
+        assert_eq!(exchange.node_ended(0), []);
     }
 
     #[test]
-    fn all_are_let_go_when_the_last_is_quiet_in_the_same_program() {
+    fn nodes_are_released_when_all_are_quiet_in_a_program() {
         let mut exchange = three();
         for (node, round) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
             assert_eq!(exchange.pass(node, NodeEvent::Quiet(round)), Ok(vec![]));
@@ -294,6 +294,6 @@ mod tests {
             exchange.pass(1, NodeEvent::Quiet(0)),
             Ok(all(&[0, 1, 2], 0))
         );
-        assert_eq!(exchange.gone(1), all(&[0, 2], 1));
+        assert_eq!(exchange.node_ended(1), all(&[0, 2], 1));
     }
 }

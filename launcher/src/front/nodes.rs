@@ -31,7 +31,7 @@ pub(crate) struct Nodes {
 struct ReportedOnce {
     held: bool,
     phases: [bool; PHASES],
-    gone: bool,
+    ended: bool,
 }
 
 /// A child process of the front over which nodes are reached.
@@ -76,7 +76,7 @@ pub(crate) struct JobNode {
     /// The phases that its ranks have reached, by number.
     reached: [bool; PHASES],
     /// How the node ended; `None` if it has not ended.
-    gone: Option<NodeSummary>,
+    summary: Option<NodeSummary>,
     /// Whether its daemon, a child of this process, has ended unexpectedly.
     is_lost: bool,
     /// Whether its daemon has sent invalid frames.
@@ -98,7 +98,7 @@ impl JobNode {
             held: false,
             standstill: None,
             reached: [false; PHASES],
-            gone: None,
+            summary: None,
             is_lost: false,
             is_garbled: false,
         }
@@ -151,7 +151,7 @@ impl NodeCounts {
         if node.reads {
             step(&mut self.reading);
         }
-        if node.gone.is_some() {
+        if node.summary.is_some() {
             return;
         }
         step(&mut self.living);
@@ -258,7 +258,7 @@ impl Nodes {
 
     /// The nodes that have not ended.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
-        let living = |(_, node): &(usize, &JobNode)| node.gone.is_none();
+        let living = |(_, node): &(usize, &JobNode)| node.summary.is_none();
         (0..)
             .zip(&self.all)
             .filter(living)
@@ -289,12 +289,12 @@ impl Nodes {
     /// Sum of how all nodes ended.
     fn sum(&self) -> NodeSummary {
         let mut sum = NodeSummary::default();
-        for gone in self.all.iter().filter_map(|node| node.gone.as_ref()) {
-            sum.signalled = sum.signalled.saturating_add(gone.signalled);
-            sum.killed = sum.killed.saturating_add(gone.killed);
-            sum.leftovers = sum.leftovers.saturating_add(gone.leftovers);
-            sum.tools = sum.tools.saturating_add(gone.tools);
-            sum.stubborn.extend(&gone.stubborn);
+        for summary in self.all.iter().filter_map(|node| node.summary.as_ref()) {
+            sum.signalled = sum.signalled.saturating_add(summary.signalled);
+            sum.killed = sum.killed.saturating_add(summary.killed);
+            sum.leftovers = sum.leftovers.saturating_add(summary.leftovers);
+            sum.tools = sum.tools.saturating_add(summary.tools);
+            sum.stubborn.extend(&summary.stubborn);
         }
         sum
     }
@@ -315,7 +315,7 @@ impl Nodes {
         }
         for number in 0..self.all.len() {
             let node = &self.all[number];
-            if node.gone.is_none() && (node.reads || !is_input) {
+            if node.summary.is_none() && (node.reads || !is_input) {
                 self.order_bytes(number, &bytes);
             }
         }
@@ -338,7 +338,9 @@ impl Nodes {
 
     /// Queues an order for several nodes, which must be different.
     fn order_some(&mut self, nodes: &[usize], order: &Order) {
-        let there = nodes.iter().filter(|node| self.all[**node].gone.is_none());
+        let there = nodes
+            .iter()
+            .filter(|node| self.all[**node].summary.is_none());
         let there: Vec<usize> = there.copied().collect();
         if there.len() > 1 && there.len() == self.counts.living {
             return self.order(order);
@@ -404,19 +406,19 @@ impl Nodes {
         }
         loop {
             let link = &mut self.links[number];
-            if let Some(messages) = link.messages.pop_front() {
-                return Ok(Some(messages));
+            if let Some(message) = link.messages.pop_front() {
+                return Ok(Some(message));
             }
-            let Some(word) = UpMessage::take(&mut link.connection.inbox)? else {
+            let Some(message) = UpMessage::take(&mut link.connection.inbox)? else {
                 return Ok(None);
             };
-            self.receive_shepherd(number, word)?;
+            self.receive_shepherd(number, message)?;
         }
     }
 
-    fn receive_shepherd(&mut self, number: usize, word: UpMessage) -> Result<(), Garbled> {
+    fn receive_shepherd(&mut self, number: usize, message: UpMessage) -> Result<(), Garbled> {
         let link = &mut self.links[number];
-        match word {
+        match message {
             UpMessage::Event(node, bytes) => {
                 let number = node as usize;
                 let node = self.all.get_mut(number).ok_or(Garbled)?;
@@ -424,7 +426,7 @@ impl Nodes {
                     node.inbox.add(&bytes);
                     let messages = node.parse_events();
                     link.messages
-                        .extend(messages.into_iter().map(|messages| (number, messages)));
+                        .extend(messages.into_iter().map(|message| (number, message)));
                 }
             }
             UpMessage::Lost(node, _) | UpMessage::Ended(node)
@@ -473,8 +475,8 @@ impl Nodes {
     }
 
     /// Whether a node has ended or is lost.
-    pub(crate) fn is_gone(&self, node: usize) -> bool {
-        self.all[node].gone.is_some()
+    pub(crate) fn has_ended(&self, node: usize) -> bool {
+        self.all[node].summary.is_some()
     }
 
     /// Whether a daemon that this process forked has ended unexpectedly.
@@ -498,20 +500,20 @@ impl Nodes {
         }
         let reads = self.all[number].reads;
         let input = reads.then(|| self.taken());
-        let was_gone = self.is_gone(number);
+        let had_ended = self.has_ended(number);
         self.change(number, event);
-        if self.is_gone(number) {
-            if !was_gone {
+        if self.has_ended(number) {
+            if !had_ended {
                 self.links[self.all[number].link].living -= 1;
             }
-            let passed = self.exchange.gone(number);
+            let passed = self.exchange.node_ended(number);
             self.pass(passed);
         }
         let mut events = self.new_phases();
         events.extend(input.and_then(|before| self.input_since(before)));
         events.extend(self.all_held());
         events.extend(self.combined_standstill());
-        events.extend(self.all_gone());
+        events.extend(self.all_ended());
         events
     }
 
@@ -529,7 +531,7 @@ impl Nodes {
                 let latest = &mut self.counts.latest[phase as usize];
                 *latest = (*latest).max(Some(at));
             }
-            NodeEvent::Ended(gone) => (node.gone, node.reads) = (Some(gone), false),
+            NodeEvent::Ended(summary) => (node.summary, node.reads) = (Some(summary), false),
             _ => (),
         }
         self.counts.add(node);
@@ -595,9 +597,9 @@ impl Nodes {
         seconds.max().map(NodeEvent::Standstill)
     }
 
-    fn all_gone(&mut self) -> Option<NodeEvent> {
-        let is_new = !self.passed_on.gone && self.counts.living == 0;
-        self.passed_on.gone |= is_new;
+    fn all_ended(&mut self) -> Option<NodeEvent> {
+        let is_new = !self.passed_on.ended && self.counts.living == 0;
+        self.passed_on.ended |= is_new;
         is_new.then(|| NodeEvent::Ended(self.sum()))
     }
 }
@@ -658,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_go_to_those_that_they_are_for() {
+    fn orders_reach_their_nodes_only() {
         let (mut nodes, mut daemons) = nodes(&[false, true, true]);
         let input = || Order::Input(b"x".to_vec());
         nodes.order(&Order::Signal(15));
@@ -682,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_node_come_through_with_all_that_they_say() {
+    fn node_events_arrive_with_all_their_fields() {
         let (mut nodes, mut daemons) = nodes(&[true, true]);
         let failed = NodeEvent::Failed(RankFailure {
             rank: 1,
@@ -702,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_must_say_is_heard_when_the_last_has_said_it() {
+    fn combined_events_complete_with_the_last_node() {
         let (mut nodes, _daemons) = nodes(&[true, true, true]);
         assert_eq!(nodes.lost(1), []);
         assert_eq!(nodes.combine(0, NodeEvent::Held), []);
@@ -711,7 +713,7 @@ mod tests {
         let all = nodes.combine(0, NodeEvent::Standstill(61));
         assert_eq!(all, [NodeEvent::Standstill(61)]);
         assert_eq!(nodes.combine(0, NodeEvent::Standstill(120)), [], "anew");
-        let gone = |killed| {
+        let summary = |killed| {
             NodeEvent::Ended(NodeSummary {
                 killed,
                 stubborn: vec![killed],
@@ -719,8 +721,8 @@ mod tests {
             })
         };
         // The node that had not reported a standstill is gone, so the reports of the remaining nodes are complete.
-        assert_eq!(nodes.combine(2, gone(3)), [NodeEvent::Standstill(120)]);
-        let end = nodes.combine(0, gone(4));
+        assert_eq!(nodes.combine(2, summary(3)), [NodeEvent::Standstill(120)]);
+        let end = nodes.combine(0, summary(4));
         let [NodeEvent::InputClosed, NodeEvent::Ended(sum)] = &end[..] else {
             panic!("{end:?}");
         };
@@ -728,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_say_to_each_other_is_passed_on_and_is_no_news_of_the_job() {
+    fn messages_between_nodes_are_forwarded_and_not_reported() {
         let (mut nodes, mut daemons) = nodes(&[false, false]);
         assert_eq!(nodes.combine(0, NodeEvent::Watch(1)), []);
         assert_eq!(nodes.flush(), Ok(()));
@@ -744,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_is_not_waited_for_any_more() {
+    fn ended_nodes_are_not_waited_for() {
         let (mut nodes, _daemons) = nodes(&[true, true]);
         assert_eq!(nodes.combine(0, NodeEvent::Held), []);
         assert_eq!(nodes.combine(0, NodeEvent::InputTaken(9)), []);
@@ -762,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_is_reached_with_the_last_node_and_the_first_rank_in_mpi_with_the_first() {
+    fn all_in_mpi_needs_all_nodes_and_first_in_mpi_needs_one() {
         let (mut nodes, _daemons) = nodes(&[false, false]);
         let reached = |phase, at| NodeEvent::Reached { phase, at };
         let first = nodes.combine(1, reached(NodePhase::FirstInMpi, 5));
@@ -774,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn input_is_as_far_as_the_slowest_of_those_that_read() {
+    fn consumed_input_is_the_minimum_over_reading_nodes() {
         let (mut nodes, _daemons) = nodes(&[true, false, true]);
         assert_eq!(nodes.combine(0, NodeEvent::InputTaken(10)), []);
         let taken = nodes.combine(2, NodeEvent::InputTaken(4));
@@ -791,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_are_told_waits_once_however_many_they_are() {
+    fn a_broadcast_order_is_queued_once_for_all_nodes() {
         let (mut nodes, _shepherd) = over_hosts(1000);
         let large = vec![7; 1 << 20];
         nodes.order_all_bytes(&large);
@@ -801,7 +803,7 @@ mod tests {
     }
 
     /// Encoded events of a daemon, valid or corrupted.
-    fn word() -> impl Strategy<Value = Vec<u8>> {
+    fn event_bytes() -> impl Strategy<Value = Vec<u8>> {
         let frames = |events: Vec<NodeEvent>| {
             let mut bytes = Vec::new();
             events.iter().for_each(|event| event.put(&mut bytes));
@@ -814,7 +816,7 @@ mod tests {
             ended: false,
             last: None,
         };
-        let gone = NodeSummary {
+        let summary = NodeSummary {
             signalled: u32::MAX,
             killed: u32::MAX,
             ..NodeSummary::default()
@@ -837,7 +839,10 @@ mod tests {
                 phase: NodePhase::Ended,
                 at: u64::MAX,
             }]),
-            frames(vec![NodeEvent::Ended(gone.clone()), NodeEvent::Ended(gone)]),
+            frames(vec![
+                NodeEvent::Ended(summary.clone()),
+                NodeEvent::Ended(summary),
+            ]),
         ]);
         let alter = |(mut bytes, place, byte): (Vec<u8>, usize, u8)| {
             let place = place % bytes.len();
@@ -854,12 +859,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_nodes_say_is_taken_and_their_ends_are_told_once(
-            message in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
+        fn arbitrary_node_messages_report_each_end_once(
+            messages in proptest::collection::vec((0..6u32, event_bytes(), any::<u8>()), 0..60),
         ) {
             let (mut nodes, mut shepherd) = over_hosts(4);
             let mut ends = 0;
-            for (node, bytes, kind) in message {
+            for (node, bytes, kind) in messages {
                 let out = &mut shepherd.outbox;
                 match kind % 8 {
                     0 => UpMessage::Lost(node % 4, lost("lost")).put(out),
@@ -869,8 +874,8 @@ mod tests {
                 }
                 let _ = shepherd.flush();
                 prop_assert_eq!(nodes.fill(0, &mut [0; 9000]), Ok(()));
-                while let Some((node, messages)) = nodes.take(0).unwrap() {
-                    let events = match messages {
+                while let Some((node, message)) = nodes.take(0).unwrap() {
+                    let events = match message {
                         NodeMessage::Event(event) => nodes.combine(node, event),
                         NodeMessage::Lost(_) => nodes.lost_remote(node),
                     };
@@ -882,8 +887,8 @@ mod tests {
                 while shepherd.read(&mut [0; 9000]).is_ok_and(|bytes| bytes > 0) {}
             }
             prop_assert!(ends <= 1);
-            let all_are_gone = (0..4).all(|node| nodes.is_gone(node));
-            prop_assert_eq!(all_are_gone, ends == 1);
+            let all_have_ended = (0..4).all(|node| nodes.has_ended(node));
+            prop_assert_eq!(all_have_ended, ends == 1);
         }
     }
 

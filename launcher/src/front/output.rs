@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_tagged_once_however_it_is_cut() {
+    fn every_line_is_tagged_once_in_any_pieces() {
         let mut output = OutputWriter::new(true, None).unwrap();
         assert_eq!(
             output.tagged(3, OutputStream::Out, b"a\nb\n"),

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_told_in_order_with_the_time_between() {
+    fn phases_are_reported_in_order_with_differences() {
         let at = Duration::from_micros;
         let mut phases = PhaseTimes::since(at(1000));
         phases.record(NodePhase::AllInMpi, at(4500));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_told_what_was_reached_before_them() {
+    fn launch_times_include_the_phases_before_the_ranks() {
         let at = Duration::from_millis;
         let mut phases = PhaseTimes::since(at(1));
         phases.reach("command line understood", at(3));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_goes_on() {
+    fn the_clock_is_monotonic() {
         let first = now();
         assert!(first > Duration::ZERO && now() >= first);
     }

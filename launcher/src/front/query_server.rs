@@ -125,10 +125,10 @@ impl QueryServer {
         let Some(client) = &mut self.client else {
             return;
         };
-        let mut word = [0];
-        match client.connection.read(&mut word) {
+        let mut request = [0];
+        match client.connection.read(&mut request) {
             Ok(0) => return,
-            Ok(_) if word == [QUERY] && client.query.is_none() => (),
+            Ok(_) if request == [QUERY] && client.query.is_none() => (),
             _ => return self.client = None,
         }
         self.queries = self.queries.wrapping_add(1);
@@ -181,7 +181,7 @@ impl QueryServer {
         let is_over = turn.is_some_and(|turn| turn.until <= now);
         for node in waiting {
             let number = number(node);
-            if nodes.is_gone(node) {
+            if nodes.has_ended(node) {
                 client.report(node, &QueryReply::Ended(number));
             } else if is_over || client.silent.contains(&node) {
                 client.silent.insert(node);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// A client that has sent a query.
-    fn visit(query_server: &mut QueryServer, nodes: &mut Nodes) -> UnixStream {
+    fn connect(query_server: &mut QueryServer, nodes: &mut Nodes) -> UnixStream {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let mut client = UnixStream::connect_addr(&place).unwrap();
@@ -313,10 +313,10 @@ mod tests {
 
     /// All cases are one test, since the socket's name is the same for all tests of a process.
     #[test]
-    fn each_node_has_its_word_whatever_becomes_of_it() {
+    fn each_node_gets_a_reply_even_if_ended_or_lost() {
         let mut query_server = QueryServer::open(7).unwrap();
         let (mut nodes, _daemons) = nodes();
-        let mut client = visit(&mut query_server, &mut nodes);
+        let mut client = connect(&mut query_server, &mut nodes);
         query_server.seen(1, seen(9));
         query_server.seen(0, seen(1));
         query_server.seen(0, seen(1));
@@ -364,7 +364,7 @@ mod tests {
         client.write_all(&[77]).unwrap();
         query_server.receive(&mut nodes);
         assert!(query_server.client.is_none());
-        let client = visit(&mut query_server, &mut nodes);
+        let client = connect(&mut query_server, &mut nodes);
         drop(client);
         query_server.receive(&mut nodes);
         assert!(query_server.client.is_none());

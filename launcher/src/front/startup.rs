@@ -137,14 +137,14 @@ impl<'a> StartupWait<'a> {
         }
     }
 
-    /// Waits until a stream or a signal is readable, at most for [`LOOK_EVERY`].
+    /// Waits until a stream or a signal is readable, at most for [`CHECK_PERIOD_MS`].
     fn wait<'b>(&mut self, mut fds: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
     where
         'a: 'b,
     {
         let signals = self.signals;
         fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
-        match poll(&mut fds, LOOK_EVERY) {
+        match poll(&mut fds, CHECK_PERIOD_MS) {
             Ok(_) | Err(Errno::EINTR) => (),
             Err(error) => {
                 return Err(stop(
@@ -191,7 +191,7 @@ impl<'a> StartupWait<'a> {
 }
 
 /// Longest wait between two checks of the clock, in milliseconds.
-const LOOK_EVERY: u16 = 250;
+const CHECK_PERIOD_MS: u16 = 250;
 
 fn are(missing: &[&str]) -> String {
     let verb = if missing.len() == 1 { "is" } else { "are" };
@@ -206,7 +206,7 @@ fn stop(message: String, code: u8) -> StartFailure {
 }
 
 /// The error if the shepherd of this machine ends.
-fn shepherd_is_gone() -> StartFailure {
+fn shepherd_lost() -> StartFailure {
     stop(
         "the shepherd of this machine is gone; nothing was started".to_owned(),
         1,
@@ -218,8 +218,8 @@ pub(crate) fn receive_facts(
     inbox: &mut Inbox,
     replies: &mut HostReplies<'_, HostFacts>,
 ) -> Result<(), Garbled> {
-    while let Some(word) = UpMessage::take(inbox)? {
-        match word {
+    while let Some(message) = UpMessage::take(inbox)? {
+        match message {
             UpMessage::Here(node, facts) => replies.record(node as usize, Ok(facts)),
             UpMessage::Lost(node, loss) => {
                 replies.record(node as usize, Err((loss.message, loss.code)))
@@ -243,7 +243,7 @@ pub(crate) fn receive_ready(
             NodeMessage::Event(NodeEvent::Broken { message, code }) => {
                 replies.record(node, Err((message, code)));
             }
-            NodeMessage::Lost(loss) if !nodes.is_gone(node) => {
+            NodeMessage::Lost(loss) if !nodes.has_ended(node) => {
                 replies.record(node, Err((loss.message, loss.code)));
             }
             NodeMessage::Event(_) | NodeMessage::Lost(_) => (),
@@ -266,13 +266,11 @@ pub(crate) fn facts(
     let mut replies = HostReplies::of(names);
     let mut scratch = vec![0; 64 << 10];
     loop {
-        receive_facts(&mut connection.inbox, &mut replies).map_err(|_| shepherd_is_gone())?;
+        receive_facts(&mut connection.inbox, &mut replies).map_err(|_| shepherd_lost())?;
         if replies.are_complete() {
             return replies.end();
         }
-        let is_flushed = connection
-            .flush()
-            .map_err(|Disconnected| shepherd_is_gone())?;
+        let is_flushed = connection.flush().map_err(|Disconnected| shepherd_lost())?;
         let mut fds = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
             fds.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
@@ -280,7 +278,7 @@ pub(crate) fn facts(
         wait.wait(fds, &replies.missing())?;
         connection
             .fill(&mut scratch)
-            .map_err(|Disconnected| shepherd_is_gone())?;
+            .map_err(|Disconnected| shepherd_lost())?;
     }
 }
 
@@ -293,13 +291,13 @@ pub(crate) fn ready(
 ) -> Result<(), StartFailure> {
     let until = Instant::now() + READY_WITHIN;
     let mut replies = HostReplies::of(names);
-    for node in (0..nodes.count()).filter(|node| nodes.is_gone(*node)) {
+    for node in (0..nodes.count()).filter(|node| nodes.has_ended(*node)) {
         // A node that is gone already has no ranks.
         replies.record(node, Ok(()));
     }
     let mut scratch = vec![0; 64 << 10];
     loop {
-        receive_ready(nodes, &mut replies).map_err(|_| shepherd_is_gone())?;
+        receive_ready(nodes, &mut replies).map_err(|_| shepherd_lost())?;
         if replies.are_complete() {
             return replies.end().map(|_| ());
         }
@@ -309,12 +307,12 @@ pub(crate) fn ready(
                 "its node daemon has not found the program and its folder within {seconds} s: a file system hangs there"
             ));
         }
-        nodes.flush().map_err(|_| shepherd_is_gone())?;
+        nodes.flush().map_err(|_| shepherd_lost())?;
         let fds = nodes.connections().map(|(_, fds)| fds).collect();
         wait.wait(fds, &replies.missing())?;
         nodes
             .fill(0, &mut scratch)
-            .map_err(|Disconnected| shepherd_is_gone())?;
+            .map_err(|Disconnected| shepherd_lost())?;
     }
 }
 

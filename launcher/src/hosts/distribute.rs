@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn by_node_they_take_turns_and_full_ones_are_passed_over() {
+    fn mapping_by_node_is_round_robin_and_skips_full_hosts() {
         assert_eq!(
             deal(&[3, 1, 2], &[all(6)], Mapping::Node),
             [0, 1, 2, 0, 2, 0]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ranks_than_slots_wrap_round() {
+    fn more_ranks_than_slots_wrap_around() {
         assert_eq!(
             deal(&[2, 1], &[all(7)], Mapping::Slot),
             [0, 0, 1, 0, 0, 1, 0]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_goes_on_where_the_one_before_it_left_room() {
+    fn a_program_continues_on_the_slots_left_by_the_previous_one() {
         assert_eq!(
             deal(&[2, 2], &[all(1), all(3)], Mapping::Slot),
             [0, 0, 1, 1]
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_have_hosts_of_its_own() {
+    fn a_program_may_have_its_own_hosts() {
         let (one, others) = (parts(&[1]), parts(&[2, 0]));
         let programs = [on(2, &one), on(3, &others), all(1)];
         assert_eq!(
@@ -190,14 +190,17 @@ mod tests {
             [1, 1, 2, 2, 0, 0]
         );
         let (first, both) = (parts(&[0]), parts(&[0, 1]));
-        let crowd = [on(3, &first), on(2, &both)];
-        assert_eq!(deal(&[1, 1], &crowd, Mapping::Slot), [0, 0, 0, 1, 1]);
+        let oversubscribed = [on(3, &first), on(2, &both)];
+        assert_eq!(
+            deal(&[1, 1], &oversubscribed, Mapping::Slot),
+            [0, 0, 0, 1, 1]
+        );
         assert!(deal(&[], &[on(3, &[])], Mapping::Slot).is_empty());
     }
 
     proptest! {
         #[test]
-        fn every_rank_has_a_host_and_none_is_full_before_all_are(
+        fn ranks_are_distributed_in_proportion_to_slots(
             slots in proptest::collection::vec(1..9u32, 1..9), ranks in 0..99u32, by_node in any::<bool>(),
         ) {
             let mapping = if by_node { Mapping::Node } else { Mapping::Slot };

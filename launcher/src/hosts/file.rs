@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses host files, with one parser for three grammars. A line is:
 //!
-//! | launcher | line |
-//! |---|---|
-//! | rmpi | a word of `--host`: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
-//! | MPICH (Hydra) | `name[:n] [user=U] [binding=B]` |
+//! | launcher         | line |
+//! |------------------|--------------------------------------------------------------------------------------|
+//! | rmpi             | a word of `--host`: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
+//! | MPICH (Hydra)    | `name[:n] [user=U] [binding=B]` |
 //! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` excludes a host |
 //!
 //! Comments extend from `#` or `//` to the end of the line, or from `/*` to `*/`. Words may be `"quoted"`. Blanks may
@@ -77,19 +77,19 @@ struct Lexeme {
 /// Splits a text into lines of words, without empty lines.
 fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut letters = CharReader::new(text);
+    let mut reader = CharReader::new(text);
     let (mut lines, mut line) = (Vec::new(), Vec::new());
-    while let Some(letter) = letters.peek() {
-        let place = letters.place;
-        match letter {
+    while let Some(character) = reader.peek() {
+        let place = reader.place;
+        match character {
             '\n' => {
                 lines.push(std::mem::take(&mut line));
-                letters.next();
+                reader.next();
             }
-            '#' => letters.skip_line(),
-            '/' => letters.skip_comment()?,
+            '#' => reader.skip_line(),
+            '/' => reader.skip_comment()?,
             '=' => {
-                letters.next();
+                reader.next();
                 let text = "=".to_owned();
                 let is_equals = true;
                 line.push(Lexeme {
@@ -98,11 +98,11 @@ fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
                     is_equals,
                 });
             }
-            letter if letter.is_whitespace() => {
-                letters.next();
+            character if character.is_whitespace() => {
+                reader.next();
             }
             _ => {
-                let (text, is_equals) = (letters.word()?, false);
+                let (text, is_equals) = (reader.word()?, false);
                 line.push(Lexeme {
                     place,
                     text,
@@ -134,20 +134,20 @@ impl<'a> CharReader<'a> {
     }
 
     fn next(&mut self) -> Option<char> {
-        let letter = self.rest.next()?;
-        self.place = match letter {
+        let character = self.rest.next()?;
+        self.place = match character {
             '\n' => Position {
                 line: self.place.line + 1,
                 column: 1,
             },
             _ => self.place.plus(1),
         };
-        Some(letter)
+        Some(character)
     }
 
     /// Skips to the end of the line.
     fn skip_line(&mut self) {
-        while self.peek().is_some_and(|letter| letter != '\n') {
+        while self.peek().is_some_and(|character| character != '\n') {
             self.next();
         }
     }
@@ -164,7 +164,7 @@ impl<'a> CharReader<'a> {
                 loop {
                     match self.next() {
                         Some('/') if before == Some('*') => break,
-                        Some(letter) => before = Some(letter),
+                        Some(character) => before = Some(character),
                         None => return wrong(begin, "the comment that begins here has no */"),
                     }
                 }
@@ -179,9 +179,9 @@ impl<'a> CharReader<'a> {
         let begin = self.place;
         let mut word = String::new();
         if self.peek() != Some('"') {
-            let ends = |letter: char| letter.is_whitespace() || "=#/\"".contains(letter);
-            while let Some(letter) = self.peek().filter(|letter| !ends(*letter)) {
-                word.push(letter);
+            let ends = |character: char| character.is_whitespace() || "=#/\"".contains(character);
+            while let Some(character) = self.peek().filter(|character| !ends(*character)) {
+                word.push(character);
                 self.next();
             }
             return Ok(word);
@@ -193,7 +193,7 @@ impl<'a> CharReader<'a> {
                 Some('\n') | None => {
                     return wrong(begin, "the quote that begins here does not end");
                 }
-                Some(letter) => word.push(letter),
+                Some(character) => word.push(character),
             }
         }
     }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_each_grammar_are_understood() {
+    fn host_file_lines_of_each_grammar_are_understood() {
         for (text, expected) in [
             ("n1\nn2\n", "n1:* n2:*"),
             ("n1:4\nn2:2", "n1:4 n2:2"),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_passed_over() {
+    fn comments_in_host_files_are_ignored() {
         let text = "# all\n\nn1 slots=2 # two\nn2:3// three\n/* n3\nn4 * / */n5 /**/ slots=1\n#";
         assert_eq!(hosts(text), "n1:2 n2:3 n5:1");
         let latin = b"n1:1 # caf\xe9\n";
@@ -421,26 +421,26 @@ mod tests {
     }
 
     #[test]
-    fn repeats_add_up() {
+    fn slots_of_repeated_hosts_add_up() {
         assert_eq!(hosts("n1:2\nn2:1\nn1 slots=3"), "n1:5 n2:1");
         assert_eq!(hosts("n1:2\nn1"), "n1:3");
         assert_eq!(hosts("n1 port=1\nn1 port=2"), "n1:*/1 n1:*/2");
     }
 
     #[test]
-    fn a_line_for_each_slot_is_what_batch_systems_write() {
+    fn repeated_lines_count_one_slot_each() {
         assert_eq!(hosts("n1\nn1\nn2\nn1\n"), "n1:3 n2:1");
     }
 
     #[test]
-    fn hosts_that_are_taken_out_are_not_there() {
+    fn excluded_hosts_are_removed() {
         assert_eq!(hosts("n[1-4]:2\n^n[2-3]\n^n9"), "n1:2 n4:2");
         assert!(refused("n1\n^n1").contains("F: no host is named there"));
         assert!(refused("n1\n^n1 slots=2").contains("line 2, column 5: nothing stands behind"));
     }
 
     #[test]
-    fn what_is_shown_of_a_file_is_short_and_no_command_to_a_terminal() {
+    fn quoted_file_text_is_shortened_and_escaped() {
         let options = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
         assert!(
             options.contains("`\\u{1b}[31mxxx") && options.contains("xxx...` is not understood"),
@@ -521,7 +521,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_wrong_is_told_with_file_line_and_column() {
+    fn host_file_errors_state_file_line_and_column() {
         for (text, message) in WRONG {
             let options = refused(text);
             assert!(options.contains(message), "{text}: {options}");
@@ -529,19 +529,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_is_remarked() {
+    fn ignored_host_file_keys_give_a_remark() {
         let remarks = read("F", b"n1:2 binding=core").map(|listed| listed.remarks);
         assert!(remarks.unwrap_or_default()[0].contains("--bind-to"));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = read("F", &bytes);
         }
 
         #[test]
-        fn any_lines_of_such_words_are_answered(message in proptest::collection::vec(word(), 0..30)) {
+        fn host_file_like_lines_never_panic(message in proptest::collection::vec(word(), 0..30)) {
             match read("F", message.concat().as_bytes()) {
                 Ok(listed) => prop_assert!(!listed.hosts.is_empty()),
                 Err(message) => prop_assert!(message.starts_with('F')),
@@ -549,7 +549,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(slots in proptest::collection::vec(1..99u32, 1..20)) {
+        fn both_slot_notations_round_trip(slots in proptest::collection::vec(1..99u32, 1..20)) {
             let lines = slots.iter().enumerate();
             let ours: Vec<String> = lines.map(|(number, slots)| format!("n{number}:{slots}")).collect();
             let theirs: Vec<String> = ours.iter().map(|line| line.replace(':', " slots=")).collect();

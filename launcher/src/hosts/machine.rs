@@ -29,13 +29,13 @@ impl HostMachine {
     }
 
     /// Whether the two hosts have CPUs in common.
-    fn meets(&self, other: &Self) -> bool {
-        !self.boot.is_empty() && self.boot == other.boot && self.mask.meets(&other.mask)
+    fn shares_cpus_with(&self, other: &Self) -> bool {
+        !self.boot.is_empty() && self.boot == other.boot && self.mask.intersects(&other.mask)
     }
 
     /// Whether the two hosts have exactly the same CPUs.
     fn is_same(&self, other: &Self) -> bool {
-        self.meets(other) && self.mask == other.mask
+        self.shares_cpus_with(other) && self.mask == other.mask
     }
 }
 
@@ -90,7 +90,7 @@ impl<'a> MachineIndex<'a> {
         let own = self.machines[at];
         let others = self.by_boot.get(own.boot.as_str());
         let others = others.into_iter().flatten().copied();
-        others.filter(move |other| *other != at && own.meets(self.machines[*other]))
+        others.filter(move |other| *other != at && own.shares_cpus_with(self.machines[*other]))
     }
 
     /// The hosts with exactly the CPUs of host `at`, including this host, in ascending order.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_machine_share_its_cpus_and_others_do_not() {
+    fn host_names_of_one_machine_share_its_cpus() {
         let machines = [
             machine("x", &[0, 1]),
             machine("y", &[0, 1]),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_counted_once() {
+    fn cores_of_one_machine_are_counted_once() {
         let host = |slots| JobHost {
             name: "n".to_owned(),
             user: None,

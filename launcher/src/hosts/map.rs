@@ -26,9 +26,9 @@ pub(crate) fn lines(request: &JobRequest) -> Vec<String> {
     let ranks = counted(request.size(), "rank", "ranks");
     let mut lines = vec![format!("{ranks} on {number}:")];
     lines.extend(table(rows(request, hosts)));
-    let is_asked = request.binding != Binding::Auto || request.report_bindings;
+    let is_requested = request.binding != Binding::Auto || request.report_bindings;
     if let Some(topology) = &request.topology
-        && (is_asked || request.size() <= FEW_RANKS)
+        && (is_requested || request.size() <= FEW_RANKS)
     {
         lines.push(format!("each host as --topology says: {topology}"));
         lines.extend(places_of(request, hosts, topology));
@@ -147,12 +147,12 @@ fn advice(hosts: &JobHosts) -> String {
     let requested = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
     let names: Vec<&str> = requested.map(|host| host.name.as_str()).collect();
     let first = names.first().copied().unwrap_or_default();
-    let whose = match names.len() {
+    let hosts_text = match names.len() {
         1 => first.to_owned(),
         number => format!("{number} hosts"),
     };
     format!(
-        "the cores of {whose} are asked when the job is started, and ranks are dealt out then; to see it here say how many \
+        "the cores of {hosts_text} are asked when the job is started, and ranks are dealt out then; to see it here say how many \
          slots they have, as {first}:4"
     )
 }
@@ -167,12 +167,12 @@ fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &CpuTopology) -> 
         .collect();
     let mut line = |((rank, host), app): ((u32, &u32), usize)| {
         let place: RankAffinity = places[*host as usize].next()?;
-        let (program, words) = (
+        let (program, affinity) = (
             request.apps[app].program.display(),
             place.describe(topology),
         );
         let name = hosts.list[*host as usize].label();
-        Some(format!("rank {rank} of {program} on {name} {words}"))
+        Some(format!("rank {rank} of {program} on {name} {affinity}"))
     };
     let ranks = (0..).zip(&hosts.rank_hosts).zip(apps(request));
     ranks.filter_map(&mut line).collect()
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn map(line: &str) -> Vec<String> {
-        lines(&settled(line).unwrap_or_else(|words| panic!("{line}: {words}")))
+        lines(&settled(line).unwrap_or_else(|message| panic!("{line}: {message}")))
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_shown_for_few_ranks_of_a_known_machine() {
+    fn affinities_are_shown_for_few_ranks_of_a_known_topology() {
         let few = map("--host a:2,b --dry-run --topology core:2 ./x");
         assert_eq!(
             few[4..],
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_must_be_asked_are_told() {
+    fn map_names_hosts_whose_cores_are_unknown() {
         let mut request = settled("--host a:*,b ./x").unwrap();
         request.hosts.as_mut().unwrap().rank_hosts.clear();
         assert_eq!(

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_exact_names_of_this_machine_are_here() {
+    fn only_exact_host_names_are_local() {
         for name in ["localhost", "127.0.0.1", "::1", "n1.lab"] {
             assert!(host(name).is_here("n1.lab"), "{name}");
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_or_port_is_another_place() {
+    fn another_user_or_port_is_not_local() {
         let user = JobHost {
             user: Some("me".into()),
             ..host("localhost")

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heartbeats_are_read() {
+    fn heartbeat_option_is_parsed() {
         let read = |text| {
             let heartbeat = Heartbeat::read(text)?;
             Ok::<_, String>((

@@ -25,9 +25,9 @@ impl JobRequest {
         }
         hosts.rank_hosts = hosts.deal(slots, &ranks, self.mapping);
         let loads = loads(hosts.list.len(), &hosts.rank_hosts);
-        let crowd = hosts.check(slots, &loads)?;
+        let oversubscribed = hosts.check(slots, &loads)?;
         if self.report || self.dry_run {
-            self.remarks.extend(crowd);
+            self.remarks.extend(oversubscribed);
         }
         self.choose(hosts.gdb.as_deref())?;
         self.hosts = Some(hosts);
@@ -104,7 +104,7 @@ impl JobHosts {
 
     /// Checks the number of ranks of each host; returns a warning if a host has more ranks than slots.
     fn check(&self, slots: &[u32], loads: &[u32]) -> Result<Option<String>, UsageError> {
-        let mut crowd = None;
+        let mut oversubscribed = None;
         for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
             let (name, slots) = (&host.name, self.per_host.unwrap_or(*slots).max(1));
             if let Some(message) = beyond(host, *load) {
@@ -123,13 +123,13 @@ impl JobHosts {
                      ranks, name more hosts, or leave it out"
                 )));
             }
-            crowd.get_or_insert_with(|| {
+            oversubscribed.get_or_insert_with(|| {
                 format!(
                     "there are more ranks than slots; host {name}, which has {slots}, gets {ranks}"
                 )
             });
         }
-        Ok(crowd)
+        Ok(oversubscribed)
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_a_number_there_is_a_rank_for_each_slot() {
+    fn default_is_one_rank_per_slot() {
         assert_eq!(dealt("--host a:2,b ./x"), (vec![3], vec![0, 0, 1]));
         assert_eq!(dealt("--host a:*,b ./x"), (vec![5], vec![0, 0, 0, 0, 1]));
         assert_eq!(
@@ -196,7 +196,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn with_a_number_ranks_wrap_round() {
+    fn ranks_beyond_the_slots_wrap_around() {
         assert_eq!(dealt("--host a,b -n 3 ./x"), (vec![3], vec![0, 1, 0]));
         assert_eq!(
             dealt("-n 5 -ppn 2 --host a,b ./x"),
@@ -209,7 +209,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn options_have_the_spellings_of_other_launchers() {
+    fn host_options_accept_the_spellings_of_other_launchers() {
         let both = (vec![3], vec![0, 0, 1]);
         for line in [
             "-host a:2 -host b ./x",
@@ -226,7 +226,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn how_other_hosts_are_reached_is_understood() {
+    fn remote_shell_options_are_parsed() {
         let line = "--launcher-exec=/bin/rsh -prefix /opt/rmpi --heartbeat 2 ./x";
         let request = request(line);
         assert_eq!(request.launcher.as_deref(), Some("/bin/rsh"));
@@ -235,7 +235,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn programs_share_all_hosts_or_have_their_own() {
+    fn programs_share_hosts_or_have_their_own() {
         let all = "-hosts a,b -n 1 ./x : -n 1 ./y";
         assert_eq!(dealt(all), (vec![1, 1], vec![0, 1]));
         let own = "-host a:2 ./x : -host b:3,a ./y";
@@ -245,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_host_cannot_hold_is_refused_with_its_name() {
+    fn too_many_ranks_for_a_host_is_an_error_naming_it() {
         let message = settled("--host a:2000 ./x").unwrap_err();
         let expected =
             "host a would get 2000 ranks, and one host holds at most 1024; name more hosts";
@@ -263,7 +263,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_job_whose_hosts_are_all_this_machine_is_one_of_it_alone() {
+    fn a_job_with_only_local_hosts_becomes_a_local_job() {
         let room = JobLimits { cpus: 3, nodes: 1 };
         let stay = |line: &str| {
             let mut request = request(line);
@@ -283,7 +283,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn sharing_of_slots_is_remarked_in_a_report() {
+    fn oversubscribed_hosts_give_a_remark_in_the_report() {
         let remark = |line: &str| settled(line).unwrap().remarks;
         let message = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
         assert_eq!(remark("--report --host a,b -n 3 ./x"), [message]);
@@ -292,7 +292,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_single_ranks_is_checked_when_their_number_is_known() {
+    fn rank_options_are_checked_once_the_job_size_is_known() {
         let message = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
         assert!(
             message.contains("expected a number from 0 to 2"),

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_is_one_slot_and_repeats_add() {
+    fn a_plain_name_is_one_slot_and_repeats_add() {
         assert_eq!(good("", &[""]), "here");
         assert_eq!(good("", &["a,b"]), "a:1 b:1 | 0:1 1:1");
         assert_eq!(good("", &["b:2,a,b a:*"]), "b:3 a:* | 0:3 1");
@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn each_program_has_its_own_hosts_or_all() {
+    fn each_program_has_its_own_hosts_or_all_hosts() {
         assert_eq!(good("", &["a", "b:3"]), "a:1 b:3 | 0:1 | 1:3");
         assert_eq!(good("", &["a:2", "b,a"]), "a:3 b:1 | 0:2 | 1:1 0:1");
         assert_eq!(good("", &["a,b", ""]), "a:1 b:1 | 0:1 1:1 | all");
     }
 
     #[test]
-    fn with_a_file_hosts_of_it_are_selected() {
+    fn the_host_option_selects_from_the_host_file() {
         let file = "a:4\nb\nc:2\n";
         assert_eq!(good(file, &[""]), "a:4 b:* c:2 | all");
         assert_eq!(good(file, &["c,a"]), "a:4 c:2 | 1 0");
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_in_the_file_is_named() {
+    fn a_host_missing_in_the_file_is_an_error() {
         let message = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
         let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a list of hosts --host selects";
         assert!(message.starts_with(expected), "{message}");
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_character() {
+    fn host_option_errors_state_the_character() {
         let message = selected("", &["a,b:x"]).unwrap_err();
         let expected =
             "--host a,b:x: at character 5: `x` is no number of slots; expected a number from 1";
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_named() {
+    fn an_unreadable_host_file_is_named() {
         let message = listed(Path::new("/no/hosts")).unwrap_err();
         assert_eq!(
             message,

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_at_equal_distances_take_a_few_bytes_together() {
+    fn ranks_with_a_constant_stride_encode_in_few_bytes() {
         for step in [1, 10_000] {
             let ranks = (0..64).map(|number| placed(300_000 + number * step, 0, None));
             assert!(bytes(ranks.collect()).len() <= 12);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_ranks_is_refused() {
+    fn overflowing_rank_runs_are_rejected() {
         let read = |step, count| {
             let mut run = RankRun::of(&placed(u32::MAX - 1, 0, None));
             (run.ranks.step, run.ranks.count) = (step, count);
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranks_go_to_bytes_and_back(
+        fn ranks_round_trip_through_encoding(
             ranks in proptest::collection::vec((0..9_u32, 0..2_u32, proptest::option::of(0..2_u32)), 0..40),
         ) {
             let ranks: Vec<PlacedRank> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();

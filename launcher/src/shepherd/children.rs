@@ -25,7 +25,7 @@ const KEPT_BYTES: usize = 2048;
 const STEP_ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Time for which a step's report is awaited after a connection of one of its shepherds has closed; the report has the
 /// reason.
-const TELLS_WITHIN: Duration = Duration::from_millis(300);
+const REPORT_WITHIN: Duration = Duration::from_millis(300);
 /// Time for a shell to exit after it has closed its output, before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
@@ -223,7 +223,7 @@ impl Children {
         let is_done = |(number, shell): &(&usize, &ChildConnection)| match (shell.pid, shell.closed)
         {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
-            (None, Some(at)) => has_reason || is_through(**number) || at.elapsed() > TELLS_WITHIN,
+            (None, Some(at)) => has_reason || is_through(**number) || at.elapsed() > REPORT_WITHIN,
             (_, None) => false,
         };
         let number = *self.running.iter().find(is_done)?.0;
@@ -446,7 +446,7 @@ mod tests {
     use crate::daemon::Descendant;
 
     #[test]
-    fn what_is_below_a_shell_is_not_left_by_the_daemon() {
+    fn processes_below_a_shell_do_not_count_as_daemon_leftovers() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
         // Process 10 has the shells 20 and 30. It has adopted 41, a child of the daemon 40, which has ended. 50 is
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_two_had_during_the_look_ends_no_search() {
+    fn a_pid_reused_during_the_snapshot_does_not_loop() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
         let tree: ProcessSnapshot = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_a_daemon_that_does_not_end_is_over_at_once() {
+    fn cleanup_of_a_hanging_daemon_escalates_by_time() {
         let begun = Instant::now();
         let mut cleanup = DaemonCleanup::new(7, begun);
         let mut step = |millis| cleanup.next(false, || true, at(begun, millis));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_daemon_has_left_is_killed_until_nothing_or_time_is_left() {
+    fn daemon_leftovers_are_killed_until_none_or_timeout() {
         let begun = Instant::now();
         let mut cleanup = DaemonCleanup::new(7, begun);
         assert_eq!(cleanup.next(false, || true, begun), CleanupAction::Wait);

@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn everybody_finds_who_starts_it_and_what_it_starts() {
-        fn look<'a>(
+    fn each_host_finds_its_parent_and_children() {
+        fn check_positions<'a>(
             all: &'a [RemoteHost],
             parent: Option<&'a RemoteHost>,
             here: &'a [RemoteHost],
@@ -99,19 +99,19 @@ mod tests {
                     position_of(all, part[0].node),
                     Some(TreePosition { parent, below })
                 );
-                1 + look(all, Some(&part[0]), below)
+                1 + check_positions(all, Some(&part[0]), below)
             });
             each.sum()
         }
         for count in [1, 2, 33, 1100] {
             let all = targets(count);
-            assert_eq!(look(&all, None, &all), count as usize);
+            assert_eq!(check_positions(&all, None, &all), count as usize);
             assert_eq!(position_of(&all, count), None);
         }
     }
 
     #[test]
-    fn a_name_that_means_another_place_elsewhere_is_reached_from_here() {
+    fn localhost_is_started_directly_by_the_front() {
         let mut all = targets(40);
         all[39].name = "localhost".into();
         let all = in_order(all);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_is_started_once_and_nobody_starts_too_many() {
+    fn every_host_is_started_once_within_the_fan_out() {
         fn depth(targets: &[RemoteHost], seen: &mut Vec<u32>) -> u32 {
             let parts = parts(targets);
             assert!(parts.len() <= FAN_OUT);

@@ -3,11 +3,11 @@
 //! shepherds below, and connects to the shepherd above. Both ends prove that they have the step's key before any other
 //! byte is exchanged; a proof is valid only for its connection. A peer whose proof is wrong or late is dropped.
 //!
-//! | side | bytes | content |
-//! |------|------:|---------|
-//! | listener | 24 | [`MAGIC`], and a nonce of 16 bytes |
-//! | connecting | 36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
-//! | listener | 16 | a proof over the same, for the other direction |
+//! | side       | bytes | content |
+//! |------------|------:|-----|
+//! | listener   |    24 | [`MAGIC`], and a nonce of 16 bytes |
+//! | connecting |    36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
+//! | listener   |    16 | a proof over the same, for the other direction |
 
 use super::protocol::StepKey;
 use crate::job::random_u64;
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const MAGIC: &[u8; 8] = b"rmpistep";
-const RIDDLE_BYTES: usize = 24;
+const CHALLENGE_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 36;
 const PROOF_BYTES: usize = 16;
 
@@ -68,7 +68,7 @@ struct ConnectionContext {
     above: SocketAddr,
     below: SocketAddr,
     /// Nonces of the upper and of the lower end.
-    drawn: [Nonce; 2],
+    nonces: [Nonce; 2],
 }
 
 impl ConnectionContext {
@@ -90,7 +90,7 @@ impl ConnectionContext {
             &self.node.to_le_bytes(),
             &end(&self.above),
             &end(&self.below),
-            &self.drawn.concat(),
+            &self.nonces.concat(),
         ];
         let hasher = SipHasher24::new_with_key(&key.to_le_bytes());
         hasher.hash(&text.concat()).as_u128().to_le_bytes()
@@ -107,7 +107,7 @@ fn are_equal(one: &[u8; PROOF_BYTES], other: &[u8; PROOF_BYTES]) -> bool {
 #[derive(Debug)]
 struct PendingPeer {
     stream: TcpStream,
-    drawn: Nonce,
+    nonce: Nonce,
     answer: Vec<u8>,
     since: Instant,
 }
@@ -233,12 +233,12 @@ impl PendingPeer {
     fn begin_handshake(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let drawn = nonce()?;
+        let nonce = nonce()?;
         // The bytes fit in the empty buffer of a new socket.
-        stream.write_all(&[MAGIC, &drawn[..]].concat())?;
+        stream.write_all(&[MAGIC, &nonce[..]].concat())?;
         Ok(Self {
             stream,
-            drawn,
+            nonce,
             answer: Vec::new(),
             since,
         })
@@ -255,20 +255,20 @@ impl PendingPeer {
             Err(error) if is_for_later(&error) => (),
             Err(error) => return Err(error),
         }
-        let Some((node, drawn, claim)) = parts(&self.answer) else {
+        let Some((node, nonce, claim)) = parts(&self.answer) else {
             return Ok(None);
         };
-        let matter = ConnectionContext {
+        let context = ConnectionContext {
             node,
             above: self.stream.local_addr()?,
             below: self.stream.peer_addr()?,
-            drawn: [self.drawn, drawn],
+            nonces: [self.nonce, nonce],
         };
-        if !are_equal(&claim, &matter.proof(key, ProofDirection::Up)) {
+        if !are_equal(&claim, &context.proof(key, ProofDirection::Up)) {
             return Err(ErrorKind::PermissionDenied.into());
         }
         self.stream
-            .write_all(&matter.proof(key, ProofDirection::Down))?;
+            .write_all(&context.proof(key, ProofDirection::Down))?;
         Ok(Some(node))
     }
 }
@@ -280,9 +280,9 @@ fn is_for_later(error: &io::Error) -> bool {
 /// Splits the connecting peer's message into node, nonce and proof; `None` if the message is not complete.
 fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     let (node, rest) = answer.split_first_chunk()?;
-    let (drawn, rest) = rest.split_first_chunk()?;
+    let (nonce, rest) = rest.split_first_chunk()?;
     let (claim, _) = rest.split_first_chunk()?;
-    Some((u32::from_le_bytes(*node), *drawn, *claim))
+    Some((u32::from_le_bytes(*node), *nonce, *claim))
 }
 
 /// Connects to the shepherd above at any of the addresses that `resolve` returns (whose ports are ignored) and any of
@@ -346,29 +346,29 @@ fn try_at(
     let mut stream = TcpStream::connect_timeout(&place, CONNECTS_WITHIN)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PROVES_WITHIN))?;
-    let mut riddle = [0; RIDDLE_BYTES];
-    read_within(&mut stream, &mut riddle, first_message_timeout)?;
-    let (magic, theirs) = riddle.split_first_chunk().expect("it is longer");
+    let mut challenge = [0; CHALLENGE_BYTES];
+    read_within(&mut stream, &mut challenge, first_message_timeout)?;
+    let (magic, theirs) = challenge.split_first_chunk().expect("it is longer");
     let theirs: &Nonce = theirs.first_chunk().expect("16 are left");
     if magic != MAGIC {
         return Err(io::Error::other("something else answers"));
     }
     let own = nonce()?;
-    let matter = ConnectionContext {
+    let context = ConnectionContext {
         node,
         above: stream.peer_addr()?,
         below: stream.local_addr()?,
-        drawn: [*theirs, own],
+        nonces: [*theirs, own],
     };
-    let claim = matter.proof(key, ProofDirection::Up);
+    let claim = context.proof(key, ProofDirection::Up);
     stream.write_all(&[&node.to_le_bytes()[..], &own, &claim].concat())?;
     let mut answer = [0; PROOF_BYTES];
     let refused =
         |_| io::Error::other("it is of another job, or what is sent there goes elsewhere");
     read_within(&mut stream, &mut answer, PROVES_WITHIN).map_err(refused)?;
-    match are_equal(&answer, &matter.proof(key, ProofDirection::Down)) {
+    match are_equal(&answer, &context.proof(key, ProofDirection::Down)) {
         true => Ok(stream),
-        false => Err(io::Error::other("it does not know the key")),
+        false => Err(io::Error::other("it does not have the key")),
     }
 }
 
@@ -418,13 +418,13 @@ mod tests {
             if let Some(one) = listener.continue_handshakes(Instant::now()).pop() {
                 return one;
             }
-            assert!(Instant::now() < until, "nobody came");
+            assert!(Instant::now() < until, "no peer has connected");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn who_knows_the_key_is_let_in_by_its_node() {
+    fn a_peer_with_the_key_is_accepted() {
         let (mut listener, ports) = listener();
         let caller = std::thread::spawn(move || connect(KEY, 7, authenticated, ports, soon()));
         let (node, mut ours) = first(&mut listener);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_is_sent_away_and_hurts_nobody() {
+    fn a_peer_without_the_key_is_rejected() {
         let (mut listener, ports) = listener();
         // Open more connections that send nothing than the listener has room for.
         let mut silent = Vec::new();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_above_may_come_later_and_beside_somebody_else() {
+    fn the_parent_may_listen_later_and_on_the_next_port() {
         // Another process has the first port and does not implement the protocol.
         let (other, place) = (0..100)
             .find_map(|_| {
@@ -474,9 +474,9 @@ mod tests {
                 listen(next).ok().map(|_| (other, (port, next)))
             })
             .unwrap();
-        let stranger = std::thread::spawn(move || {
+        let other_server = std::thread::spawn(move || {
             while let Ok((mut stream, _)) = other.accept() {
-                let _ = stream.write_all(&[b'y'; RIDDLE_BYTES]);
+                let _ = stream.write_all(&[b'y'; CHALLENGE_BYTES]);
                 let mut end = [0; 1];
                 if stream.read(&mut end).is_ok_and(|bytes| bytes == 1) && end == *b"q" {
                     return;
@@ -491,50 +491,50 @@ mod tests {
         assert!(caller.join().unwrap().is_ok());
         let mut last = TcpStream::connect((Ipv4Addr::LOCALHOST, place.0)).unwrap();
         last.write_all(b"q").unwrap();
-        stranger.join().unwrap();
+        other_server.join().unwrap();
     }
 
     #[test]
-    fn a_proof_is_of_one_key_one_way_and_one_connection() {
+    fn a_proof_is_bound_to_key_direction_and_connection() {
         let at = |text: &str| text.parse().unwrap();
-        let matter = ConnectionContext {
+        let context = ConnectionContext {
             node: 1,
             above: at("10.0.0.1:7"),
             below: at("10.0.0.2:7"),
-            drawn: [[1; 16], [2; 16]],
+            nonces: [[1; 16], [2; 16]],
         };
         let mapped = ConnectionContext {
             above: at("[::ffff:10.0.0.1]:7"),
-            ..matter
+            ..context
         };
         assert!(are_equal(
-            &matter.proof(KEY, ProofDirection::Up),
+            &context.proof(KEY, ProofDirection::Up),
             &mapped.proof(KEY, ProofDirection::Up)
         ));
         let other = [
-            ConnectionContext { node: 2, ..matter },
+            ConnectionContext { node: 2, ..context },
             ConnectionContext {
                 above: at("10.0.0.1:8"),
-                ..matter
+                ..context
             },
             ConnectionContext {
                 below: at("10.0.0.3:7"),
-                ..matter
+                ..context
             },
             ConnectionContext {
-                drawn: [[2; 16], [1; 16]],
-                ..matter
+                nonces: [[2; 16], [1; 16]],
+                ..context
             },
         ];
         let mut all = vec![
-            matter.proof(KEY, ProofDirection::Up),
-            matter.proof(KEY, ProofDirection::Down),
-            matter.proof(StepKey(9), ProofDirection::Up),
+            context.proof(KEY, ProofDirection::Up),
+            context.proof(KEY, ProofDirection::Down),
+            context.proof(StepKey(9), ProofDirection::Up),
         ];
         all.extend(
             other
                 .iter()
-                .map(|matter| matter.proof(KEY, ProofDirection::Up)),
+                .map(|context| context.proof(KEY, ProofDirection::Up)),
         );
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| !are_equal(one, other)));
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_passes_on_what_others_say_is_found_out() {
+    fn a_relayed_handshake_is_rejected() {
         let (mut listener, ports) = listener();
         let between = listen(0).unwrap();
         between.set_nonblocking(false).unwrap();
@@ -550,9 +550,9 @@ mod tests {
         let relay = std::thread::spawn(move || {
             let (mut below, _) = between.accept().unwrap();
             let mut above = TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap();
-            let mut riddle = [0; RIDDLE_BYTES];
-            above.read_exact(&mut riddle).unwrap();
-            below.write_all(&riddle).unwrap();
+            let mut challenge = [0; CHALLENGE_BYTES];
+            above.read_exact(&mut challenge).unwrap();
+            below.write_all(&challenge).unwrap();
             let mut answer = [0; ANSWER_BYTES];
             below.read_exact(&mut answer).unwrap();
             above.write_all(&answer).unwrap();
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_range_some_ports_are_tried() {
+    fn only_some_ports_of_a_long_range_are_tried() {
         let all = |range| places(&authenticated().unwrap(), range).count();
         assert_eq!(
             (all((1, 65535)), all((65535, 65535)), all((10, 12))),

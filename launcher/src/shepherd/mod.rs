@@ -53,17 +53,17 @@ use tree::ShepherdTree;
 /// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
 /// Timeout for the first message.
-const TOLD_WITHIN: Duration = Duration::from_secs(60);
+const CONFIG_WITHIN: Duration = Duration::from_secs(60);
 /// Interval between two checks of processes that are about to exit.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// Time within which all children must exit when a shepherd ends.
 const END_WITHIN: Duration = Duration::from_secs(3);
 /// Time within which a step must exit after its tasks have exited; then it is signalled.
 const STEP_OUTLIVES: Duration = Duration::from_secs(2);
 /// Interval between two checks of a step that is about to exit, and of shepherds that are expected.
-const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
+const STEP_CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// Timeout for sending the last messages upward.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 /// If the user gives no port range, the shepherds of a step listen at the port of the front's shepherd or at one of
 /// this many following ports.
 const OTHER_PORTS: u16 = 15;
@@ -133,7 +133,7 @@ fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<Ste
 
 /// Waits for the first message.
 fn receive_config(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
-    let until = Instant::now() + TOLD_WITHIN;
+    let until = Instant::now() + CONFIG_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
         match DownMessage::take(&mut connection.inbox) {
@@ -254,7 +254,7 @@ impl Shepherd {
             }
             if self.tree.is_over() && self.above.is_flushed() && self.is_step_over() {
                 if self.is_watched {
-                    self.above.finish(HEARD_WITHIN);
+                    self.above.finish(FLUSH_WITHIN);
                 }
                 return 0;
             }
@@ -453,13 +453,13 @@ impl Shepherd {
         all.extend(self.wait_for_step());
         let mut left = self.tree.next_time().saturating_sub(self.now());
         if self.children.has_ending() {
-            left = left.min(LOOK_EVERY);
+            left = left.min(CHECK_PERIOD);
         }
         if self.cleanup.is_some() {
             left = left.min(BURY_EVERY);
         }
         if self.step_alone.is_some() || self.listener.is_some() {
-            left = left.min(STEP_LOOK_EVERY);
+            left = left.min(STEP_CHECK_PERIOD);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         let (sources, mut fds): (Vec<Readiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
@@ -524,7 +524,7 @@ impl Shepherd {
         }
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until && !self.children.have_all_ended(daemon) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_PERIOD);
         }
         self.children.end_leftovers(END_WITHIN);
         self.children.end_step();

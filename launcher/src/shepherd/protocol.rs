@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_to_bytes_and_back() {
+    fn messages_round_trip_through_encoding() {
         let facts = HostFacts {
             name: "n4.lab".into(),
             cpus: 16,
@@ -381,22 +381,22 @@ mod tests {
             DownMessage::Beat,
         ];
         let (mut up, mut down) = (Vec::new(), Vec::new());
-        ups.iter().for_each(|word| word.put(&mut up));
-        downs.iter().for_each(|word| word.put(&mut down));
+        ups.iter().for_each(|message| message.put(&mut up));
+        downs.iter().for_each(|message| message.put(&mut down));
         let (mut from_below, mut from_above) = (Inbox::default(), Inbox::default());
         from_below.add(&up);
         from_above.add(&down);
-        for word in ups {
-            assert_eq!(UpMessage::take(&mut from_below), Ok(Some(word)));
+        for message in ups {
+            assert_eq!(UpMessage::take(&mut from_below), Ok(Some(message)));
         }
-        for word in downs {
-            assert_eq!(DownMessage::take(&mut from_above), Ok(Some(word)));
+        for message in downs {
+            assert_eq!(DownMessage::take(&mut from_above), Ok(Some(message)));
         }
         assert_eq!(UpMessage::take(&mut from_below), Ok(None));
     }
 
     #[test]
-    fn what_is_no_word_is_refused() {
+    fn malformed_messages_are_rejected() {
         for body in [
             &[HERE, 1][..],
             &[EVENT, 1, 2],
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_is_found_behind_noise_and_in_pieces() {
+    fn the_greeting_is_found_after_noise_and_in_pieces() {
         let all = [b"Welcome\n".as_slice(), &greeting(), b"rest"].concat();
         let whole = all.len() - 4;
         for end in 0..whole {

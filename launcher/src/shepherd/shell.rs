@@ -11,12 +11,12 @@ pub(crate) const OPTION: &str = "--shepherd";
 impl RemoteShell {
     /// The command that starts a shepherd on a host.
     pub(crate) fn command(&self, target: &RemoteHost) -> Vec<String> {
-        let mut words = self.to(target);
+        let mut arguments = self.to(target);
         match self.takes_arguments {
-            true => words.extend([self.program.clone(), OPTION.to_owned()]),
-            false => words.push(format!("exec {} {OPTION}", quoted(&self.program))),
+            true => arguments.extend([self.program.clone(), OPTION.to_owned()]),
+            false => arguments.push(format!("exec {} {OPTION}", quoted(&self.program))),
         }
-        words
+        arguments
     }
 
     /// The command that reaches a host, as a line for a shell, without the command to run on the host.
@@ -26,21 +26,21 @@ impl RemoteShell {
 
     fn to(&self, target: &RemoteHost) -> Vec<String> {
         let is_ssh = self.line.is_empty();
-        let mut words: Vec<String> = match is_ssh {
+        let mut arguments: Vec<String> = match is_ssh {
             true => SSH.map(str::to_owned).to_vec(),
             false => self.line.clone(),
         };
         if let (true, Some(port)) = (is_ssh, target.port) {
-            words.extend(["-p".to_owned(), port.to_string()]);
+            arguments.extend(["-p".to_owned(), port.to_string()]);
         }
         match &target.user {
             Some(user) if is_ssh => {
-                words.extend(["-l".to_owned(), user.clone(), target.name.clone()])
+                arguments.extend(["-l".to_owned(), user.clone(), target.name.clone()])
             }
-            Some(user) => words.push(format!("{user}@{}", target.name)),
-            None => words.push(target.name.clone()),
+            Some(user) => arguments.push(format!("{user}@{}", target.name)),
+            None => arguments.push(target.name.clone()),
         }
-        words
+        arguments
     }
 
     fn name(&self) -> &str {
@@ -71,7 +71,7 @@ const BUSY: [&str; 3] = [
 impl ShellExit {
     /// Whether a retry may succeed: the server of `ssh` had too many connections.
     pub(crate) fn may_pass(&self) -> bool {
-        self.code == Some(255) && BUSY.iter().any(|words| self.stderr.contains(words))
+        self.code == Some(255) && BUSY.iter().any(|text| self.stderr.contains(text))
     }
 
     /// Why a host could not be reached; the text is printed after the host's name and a colon.
@@ -105,7 +105,7 @@ impl ShellExit {
             }
             (Some(126), _) => format!("cannot start {program}: {stderr}"),
             (Some(255), "") => {
-                format!("cannot be reached: {name} says nothing and ends with code 255")
+                format!("cannot be reached: {name} prints nothing and ends with code 255")
             }
             (Some(code @ (2 | 64)), stderr) if stderr.contains(OPTION) => format!(
                 "{program} is of another release (it ends with code {code}); name the folder of this one with --prefix"
@@ -131,7 +131,7 @@ impl ShellExit {
     }
 
     /// Why a host was lost after it had been reached; the text is printed after the host's name and a colon.
-    pub(crate) fn why_gone(&self) -> String {
+    pub(crate) fn why_lost(&self) -> String {
         let is_of_step = (self.signal, self.code) == (None, None);
         let (event, source) = match is_of_step {
             true => (
@@ -186,7 +186,7 @@ mod tests {
 
     fn shell(line: &[&str], program: &str) -> RemoteShell {
         RemoteShell {
-            line: line.iter().map(|word| (*word).to_owned()).collect(),
+            line: line.iter().map(|argument| (*argument).to_owned()).collect(),
             takes_arguments: false,
             program: program.into(),
             from: String::new(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shell_is_told_the_host_and_what_to_start() {
+    fn the_remote_shell_gets_host_options_and_command() {
         let ssh = shell(&[], "/opt/my rmpi/bin/rmpiexec").command(&target(Some("me"), Some(2222)));
         assert_eq!(
             ssh[SSH.len()..],
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_says_is_told_with_what_to_do() {
+    fn remote_shell_errors_are_reported_with_a_remedy() {
         let shell = shell(&[], "/opt/bin/rmpiexec");
         let why = |code, stderr: &str| {
             let closed = ShellExit {
@@ -225,16 +225,16 @@ mod tests {
             };
             (closed.may_pass(), closed.why_no_start(&shell))
         };
-        let (again, words) = why(
+        let (again, message) = why(
             255,
             "ssh: Could not resolve hostname n9: Name or service not known\r\n",
         );
         assert!(
             !again
-                && words.ends_with(
+                && message.ends_with(
                     "says: ssh: Could not resolve hostname n9: Name or service not known"
                 ),
-            "{words}"
+            "{message}"
         );
         assert!(why(127, "bash: not found").1.contains("--prefix"));
         assert!(

@@ -71,7 +71,8 @@ impl StepDescription {
 
     /// Decodes the bytes read so far; `None` if more bytes are needed. The error is a message for the user.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
-        let nonsense = || "what comes by standard input is not for a shepherd of a step".to_owned();
+        let malformed =
+            || "what comes by standard input is not for a shepherd of a step".to_owned();
         let begin = match find_greeting(bytes) {
             Greeting::Right(end) => end,
             Greeting::NotYet => return Ok(None),
@@ -81,23 +82,23 @@ impl StepDescription {
                     env!("CARGO_PKG_VERSION")
                 ));
             }
-            Greeting::TooMuch => return Err(nonsense()),
+            Greeting::TooMuch => return Err(malformed()),
         };
         let mut inbox = Inbox::default();
         inbox.add(&bytes[begin..]);
         match inbox.raw_frame() {
             Ok(None) => Ok(None),
-            Ok(Some((CALL, body))) => decoded(body).map(Some).map_err(|_| nonsense()),
-            _ => Err(nonsense()),
+            Ok(Some((CALL, body))) => decoded(body).map(Some).map_err(|_| malformed()),
+            _ => Err(malformed()),
         }
     }
 
     /// The hosts of the step, with their nodes.
     fn targets(&self) -> impl Iterator<Item = RemoteHost> {
-        let words = word::split(&self.names).into_iter();
-        let words = words.filter_map(|(_, text)| word::read(text).ok());
+        let parsed = word::split(&self.names).into_iter();
+        let parsed = parsed.filter_map(|(_, text)| word::read(text).ok());
         let nodes = (0..).filter(|node| Some(*node) != self.own);
-        let named = nodes.zip(words.flat_map(|word| word.names));
+        let named = nodes.zip(parsed.flat_map(|word| word.names));
         named.map(|(node, name)| RemoteHost::named(node, name))
     }
 
@@ -126,10 +127,10 @@ pub(super) fn failed_hosts(text: &str) -> Vec<String> {
     let list = |line: &str| {
         let (list, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
         rest.starts_with("task").then(|| word::split(list))?;
-        let words = word::split(list)
+        let parsed = word::split(list)
             .into_iter()
             .filter_map(|(_, text)| word::read(text).ok());
-        Some(words.flat_map(|word| word.names).collect::<Vec<_>>())
+        Some(parsed.flat_map(|word| word.names).collect::<Vec<_>>())
     };
     text.lines().filter_map(list).flatten().collect()
 }
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finds_its_place_by_its_name() {
+    fn a_step_task_finds_its_position_by_host_name() {
         let sent = call(&["n1", "n3", "n4"], Some(1));
         let received = StepDescription::decode(&sent.encode()).unwrap().unwrap();
         assert_eq!(received, sent);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn another_release_is_named() {
+    fn a_step_of_another_release_is_refused() {
         let old = b"\0rmpi-shepherd 0.0.1/2\n";
         assert!(
             StepDescription::decode(old)
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_failed_is_read_from_what_srun_says() {
+    fn failed_hosts_are_parsed_from_srun_errors() {
         let text = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
             srun: error: n[3-4],m7: tasks 2-4: Killed\nsrun: error: Unable to create step: Invalid job\nsrun: error: Node failure on n9\n";
         assert_eq!(failed_hosts(text), ["n2", "n3", "n4", "m7"]);
@@ -204,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_answered(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), is_greeted: bool) {
+        fn decoding_arbitrary_step_bytes_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), is_greeted: bool) {
             if is_greeted {
                 bytes = [greeting(), bytes].concat();
             }
@@ -214,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_said_is_read(text in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
+        fn arbitrary_srun_output_never_panics(text in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
             failed_hosts(&text);
         }
     }

@@ -148,7 +148,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn it_reads_its_input_and_its_lines_are_heard_whole() {
+    fn step_command_reads_input_and_returns_whole_lines() {
         let script = "cat >&2; printf 'a\\nb' >&2; sleep 0.1; printf 'c\\nend' >&2";
         let arguments = ["sh", "-c", script].map(str::to_owned);
         let mut command = StepCommand::start(&arguments, b"the call\n").unwrap();

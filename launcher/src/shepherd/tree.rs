@@ -26,7 +26,7 @@ const MOST_TRIES: u32 = 5;
 /// Delay of the first retry; doubled each time.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// Time within which a shell must exit once all its nodes have ended; then it is killed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const SHELL_EXIT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time within which the other shepherds of a step must connect after one of them has connected; then they are started
 /// by the remote shell.
@@ -70,7 +70,7 @@ enum ChildState {
     /// All nodes of the child have ended; its shell must exit by this time.
     Ending(Duration),
     /// The child has terminated or was dropped.
-    Gone,
+    Ended,
 }
 
 /// A shepherd that this one starts, or that connects to this one.
@@ -226,7 +226,7 @@ impl ShepherdTree {
         own && self
             .children
             .iter()
-            .all(|child| child.state == ChildState::Gone)
+            .all(|child| child.state == ChildState::Ended)
     }
 
     /// The connection to the peer above has closed.
@@ -285,8 +285,8 @@ impl ShepherdTree {
         }
     }
 
-    fn send_up(&mut self, word: &UpMessage) {
-        word.put(&mut self.above.outbox);
+    fn send_up(&mut self, message: &UpMessage) {
+        message.put(&mut self.above.outbox);
         self.above.send_idle = Duration::ZERO;
     }
 
@@ -391,7 +391,7 @@ impl ShepherdTree {
     pub(crate) fn is_through(&self, number: usize) -> bool {
         matches!(
             self.children[number].state,
-            ChildState::Ending(_) | ChildState::Gone
+            ChildState::Ending(_) | ChildState::Ended
         )
     }
 
@@ -405,7 +405,7 @@ impl ShepherdTree {
                 child.contact.inbox.add(bytes);
                 self.handle_messages(number);
             }
-            ChildState::Expected(_) | ChildState::Due(_) | ChildState::Gone => (),
+            ChildState::Expected(_) | ChildState::Due(_) | ChildState::Ended => (),
         }
     }
 
@@ -437,10 +437,11 @@ impl ShepherdTree {
     fn handle_messages(&mut self, number: usize) {
         loop {
             match UpMessage::take(&mut self.children[number].contact.inbox) {
-                Ok(Some(word)) => self.forward_up(number, &word),
+                Ok(Some(message)) => self.forward_up(number, &message),
                 Ok(None) => break,
                 Err(Garbled) => {
-                    let message = "lost: it says what no shepherd of this release says".to_owned();
+                    let message =
+                        "lost: it sent a message that no shepherd of this release sends".to_owned();
                     return self.give_up(number, &message);
                 }
             }
@@ -448,9 +449,9 @@ impl ShepherdTree {
     }
 
     /// Forwards a child's message about one of its nodes, if the rules allow it.
-    fn forward_up(&mut self, number: usize, word: &UpMessage) {
+    fn forward_up(&mut self, number: usize, message: &UpMessage) {
         let child = &mut self.children[number];
-        let is_own_node = match word {
+        let is_own_node = match message {
             UpMessage::Beat | UpMessage::Line => false,
             UpMessage::Here(node, _) => child
                 .open
@@ -460,11 +461,11 @@ impl ShepherdTree {
             UpMessage::Lost(node, _) | UpMessage::Ended(node) => child.open.remove(node).is_some(),
         };
         if is_own_node {
-            self.send_up(word);
+            self.send_up(message);
         }
         let child = &mut self.children[number];
         if child.open.is_empty() && child.state == ChildState::Here {
-            child.state = ChildState::Ending(self.last + LAST_WORDS);
+            child.state = ChildState::Ending(self.last + SHELL_EXIT_WITHIN);
         }
     }
 
@@ -483,14 +484,14 @@ impl ShepherdTree {
                 self.drop_child(number, &message);
             }
             ChildState::Here => {
-                let message = closed.why_gone();
+                let message = closed.why_lost();
                 self.drop_child(number, &message);
             }
             ChildState::Expected(_)
             | ChildState::Due(_)
             | ChildState::Ending(_)
-            | ChildState::Gone => {
-                self.children[number].state = ChildState::Gone;
+            | ChildState::Ended => {
+                self.children[number].state = ChildState::Ended;
             }
         }
     }
@@ -503,7 +504,7 @@ impl ShepherdTree {
     /// Drops a child, and reports all its nodes as lost.
     fn drop_child(&mut self, number: usize, message: &str) {
         let child = &mut self.children[number];
-        child.state = ChildState::Gone;
+        child.state = ChildState::Ended;
         child.contact = PeerLink::default();
         let open = std::mem::take(&mut child.open);
         let (first, name) = (child.target.node, child.target.name.clone());
@@ -563,20 +564,20 @@ impl ShepherdTree {
                 }
                 if child.contact.silent >= pace.dead_after {
                     let message = format!(
-                        "lost: it has said nothing for {} s, so it is down, frozen or cut off",
+                        "lost: it has sent nothing for {} s, so it is down, frozen or cut off",
                         pace.dead_after.as_secs_f64()
                     );
                     self.give_up(number, &message);
                 }
             }
             ChildState::Ending(until) if until <= now => {
-                child.state = ChildState::Gone;
+                child.state = ChildState::Ended;
                 self.dropped.push(number);
             }
             ChildState::Expected(_)
             | ChildState::Due(_)
             | ChildState::Ending(_)
-            | ChildState::Gone => (),
+            | ChildState::Ended => (),
         }
     }
 }

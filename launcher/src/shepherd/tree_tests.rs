@@ -35,7 +35,7 @@ enum SimEvent {
 /// Time, sequence number, host, and event of a scheduled event.
 type ScheduledEvent = std::cmp::Reverse<(Duration, u64, usize, SimEvent)>;
 
-enum Life {
+enum HostState {
     /// The shepherd has not received its first message.
     Configuring(Inbox),
     Running(Box<ShepherdTree>),
@@ -43,7 +43,7 @@ enum Life {
 }
 
 struct Host {
-    life: Life,
+    state: HostState,
     /// Its parent, and its number among the parent's children.
     parent: Option<(usize, usize)>,
     /// By number of the child: the child's host.
@@ -97,7 +97,7 @@ fn begin(nodes: u32) -> ShepherdConfig {
 impl World {
     fn new(nodes: u32, seed: u64) -> Self {
         let host = |_| Host {
-            life: Life::Over,
+            state: HostState::Over,
             parent: None,
             children: BTreeMap::new(),
             is_off: false,
@@ -125,7 +125,7 @@ impl World {
 
     fn begin_at_front(&mut self, begin: ShepherdConfig) {
         let tree = ShepherdTree::new(begin, Inbox::default(), false, self.now);
-        self.hosts[0].life = Life::Running(Box::new(tree));
+        self.hosts[0].state = HostState::Running(Box::new(tree));
         self.at(0, Duration::ZERO, SimEvent::Tick);
     }
 
@@ -231,18 +231,18 @@ impl World {
             SimEvent::Fault(fault) => return self.fault(host, fault),
             event => event,
         };
-        if let Life::Configuring(inbox) = &mut self.hosts[host].life {
+        if let HostState::Configuring(inbox) = &mut self.hosts[host].state {
             match event {
                 SimEvent::Above(bytes) => {
                     inbox.add(&bytes);
                     self.begin(host);
                 }
-                SimEvent::AboveClosed => self.hosts[host].life = Life::Over,
+                SimEvent::AboveClosed => self.hosts[host].state = HostState::Over,
                 _ => (),
             }
             return;
         }
-        let Life::Running(tree) = &mut self.hosts[host].life else {
+        let HostState::Running(tree) = &mut self.hosts[host].state else {
             return;
         };
         match event {
@@ -264,7 +264,7 @@ impl World {
             }
             SimEvent::Tick => {
                 self.hosts[host].ticks = false;
-                let Life::Running(tree) = &mut self.hosts[host].life else {
+                let HostState::Running(tree) = &mut self.hosts[host].state else {
                     return;
                 };
                 tree.on_time(now);
@@ -278,14 +278,14 @@ impl World {
     }
 
     fn begin(&mut self, host: usize) {
-        let Life::Configuring(inbox) = &mut self.hosts[host].life else {
+        let HostState::Configuring(inbox) = &mut self.hosts[host].state else {
             return;
         };
-        let word = match DownMessage::take(inbox) {
-            Ok(word) => word,
+        let message = match DownMessage::take(inbox) {
+            Ok(message) => message,
             Err(Garbled) => return self.end(host, Some(1)),
         };
-        if let Some(DownMessage::Begin(begin)) = word {
+        if let Some(DownMessage::Begin(begin)) = message {
             let inbox = std::mem::take(inbox);
             self.await_those_below(host, &begin);
             let mut tree = ShepherdTree::new(*begin, inbox, true, self.now);
@@ -297,7 +297,7 @@ impl World {
                 has_devices: false,
                 machine: HostMachine::default(),
             });
-            self.hosts[host].life = Life::Running(Box::new(tree));
+            self.hosts[host].state = HostState::Running(Box::new(tree));
             let span = self.ends.end.saturating_sub(self.ends.start).as_millis();
             let end = self.ends.start + millis(&mut self.dice, u64::try_from(span).unwrap());
             self.at(host, end, SimEvent::DaemonEnds);
@@ -305,24 +305,24 @@ impl World {
     }
 
     fn fault(&mut self, host: usize, fault: Fault) {
-        match (fault, &mut self.hosts[host].life) {
-            (_, Life::Over) => (),
+        match (fault, &mut self.hosts[host].state) {
+            (_, HostState::Over) => (),
             (Fault::Killed, _) => self.end(host, None),
             (Fault::PowerOff, _) => self.hosts[host].is_off = true,
             (Fault::Frozen(seconds), _) => {
                 self.hosts[host].frozen_until = self.now + Duration::from_secs(seconds);
             }
-            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(NodeLoss {
+            (Fault::DaemonKilled, HostState::Running(tree)) => tree.daemon_ended(Some(NodeLoss {
                 message: "daemon".into(),
                 code: 137,
             })),
-            (Fault::DaemonKilled, Life::Configuring(_)) => (),
+            (Fault::DaemonKilled, HostState::Configuring(_)) => (),
         }
     }
 
     /// A host's shepherd ends.
     fn end(&mut self, host: usize, code: Option<i32>) {
-        self.hosts[host].life = Life::Over;
+        self.hosts[host].state = HostState::Over;
         if let Some((parent, child)) = self.hosts[host].parent {
             self.send(host, parent, SimEvent::BelowClosed(child, code));
         }
@@ -335,14 +335,14 @@ impl World {
     /// Does what a host's shepherd has requested: starts children, and carries its bytes.
     fn carry_out_requests(&mut self, host: usize) {
         let now = self.now;
-        while let Life::Running(tree) = &mut self.hosts[host].life {
+        while let HostState::Running(tree) = &mut self.hosts[host].state {
             let Some((child, target)) = tree.next_start(now) else {
                 break;
             };
             self.start(host, child, target.node as usize + 1);
         }
         let children = self.hosts[host].children.clone();
-        let Life::Running(tree) = &mut self.hosts[host].life else {
+        let HostState::Running(tree) = &mut self.hosts[host].state else {
             return;
         };
         let above = std::mem::take(tree.above());
@@ -386,7 +386,7 @@ impl World {
         }
         self.hosts[parent].children.insert(child, at);
         self.hosts[at].parent = Some((parent, child));
-        self.hosts[at].life = Life::Configuring(Inbox::default());
+        self.hosts[at].state = HostState::Configuring(Inbox::default());
         self.arrivals.insert((at, parent), self.now + after);
         let noise = [b"Last login\n".as_slice(), &greeting()].concat();
         self.send(at, parent, SimEvent::Below(child, noise));
@@ -394,8 +394,8 @@ impl World {
 
     fn receive_as_front(&mut self, bytes: &[u8]) {
         self.front.add(bytes);
-        while let Some(word) = UpMessage::take(&mut self.front).unwrap() {
-            match word {
+        while let Some(message) = UpMessage::take(&mut self.front).unwrap() {
+            match message {
                 UpMessage::Here(node, _) => {
                     let received = self.received.get_mut(&node).unwrap();
                     assert_eq!(*received, (false, None), "node {node}");
@@ -427,10 +427,11 @@ impl World {
     }
 
     fn living(&self) -> Vec<usize> {
-        let lives = |(_, host): &(usize, &Host)| !host.is_off && !matches!(host.life, Life::Over);
+        let is_running =
+            |(_, host): &(usize, &Host)| !host.is_off && !matches!(host.state, HostState::Over);
         (0..)
             .zip(&self.hosts)
-            .filter(lives)
+            .filter(is_running)
             .map(|(at, _)| at)
             .collect()
     }
@@ -441,7 +442,7 @@ fn seconds(count: u64) -> Duration {
 }
 
 #[test]
-fn a_thousand_hosts_come_and_end() {
+fn a_thousand_hosts_connect_and_end() {
     let mut world = World::new(1000, 1);
     world.run(seconds(130));
     assert!(
@@ -454,7 +455,7 @@ fn a_thousand_hosts_come_and_end() {
 }
 
 #[test]
-fn those_of_a_step_come_or_are_fetched() {
+fn hosts_of_a_step_connect_or_are_started_by_shell() {
     for (seed, nodes) in [(1, 1000), (2, 40), (3, 3)] {
         let mut world = World::with_step(nodes, seed);
         world.run(seconds(200));
@@ -470,7 +471,7 @@ fn those_of_a_step_come_or_are_fetched() {
 }
 
 #[test]
-fn who_is_not_awaited_is_not_let_in() {
+fn connections_from_unexpected_nodes_are_refused() {
     let begin = ShepherdConfig {
         in_step: true,
         ..begin(40)
@@ -499,7 +500,7 @@ fn who_is_not_awaited_is_not_let_in() {
 }
 
 #[test]
-fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
+fn hosts_that_will_not_connect_are_reported_to_their_parent() {
     let begin = ShepherdConfig {
         in_step: true,
         ..begin(40)
@@ -510,7 +511,7 @@ fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
     let mut inbox = Inbox::default();
     inbox.add(&std::mem::take(tree.below(child)));
     let Ok(Some(DownMessage::Begin(begin))) = DownMessage::take(&mut inbox) else {
-        panic!("it is told what to do first");
+        panic!("the configuration is sent first");
     };
     assert!(begin.in_step && begin.step.is_none());
     assert_eq!(begin.below[0].name, "n4");
@@ -528,13 +529,13 @@ fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
 }
 
 #[test]
-fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
+fn each_failed_host_is_reported_once_and_no_other_is_lost() {
     for (seed, nodes) in (1..=24).zip(std::iter::once(1000).chain((24..).step_by(6))) {
         let mut world = World::new(nodes, seed);
-        let mut struck = BTreeSet::new();
+        let mut failed = BTreeSet::new();
         for _ in 0..=world.dice.below(8) {
             let host = 1 + usize::try_from(world.dice.below(u64::from(nodes))).unwrap();
-            struck.insert(host);
+            failed.insert(host);
             let fault = match world.dice.below(5) {
                 0 => Fault::Killed,
                 1 => Fault::PowerOff,
@@ -554,9 +555,9 @@ fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
             let end = end
                 .as_ref()
                 .unwrap_or_else(|| panic!("seed {seed}: node {node}, {connected}"));
-            let may_be_lost = world.path(*node).iter().any(|host| struck.contains(host))
+            let may_be_lost = world.path(*node).iter().any(|host| failed.contains(host))
                 || (0..nodes).any(|other| {
-                    struck.contains(&(other as usize + 1))
+                    failed.contains(&(other as usize + 1))
                         && end
                             .as_ref()
                             .is_err_and(|message| message.contains(&format!("through n{other}:")))
@@ -570,7 +571,7 @@ fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
 }
 
 #[test]
-fn short_stops_lose_nobody() {
+fn short_freezes_lose_no_host() {
     let mut world = World::new(100, 3);
     for host in [0, 1, 5, 40] {
         for round in 0..6 {
@@ -593,7 +594,7 @@ fn short_stops_lose_nobody() {
 }
 
 #[test]
-fn streams_that_lie_end_nodes_once_and_stop_nobody() {
+fn corrupted_streams_end_each_node_once() {
     for seed in 1..=24 {
         let mut world = World::new(60 + u32::try_from(seed).unwrap(), seed);
         world.altered = [1, 10, 100][usize::try_from(seed % 3).unwrap()];
@@ -609,7 +610,7 @@ fn streams_that_lie_end_nodes_once_and_stop_nobody() {
 }
 
 #[test]
-fn when_the_front_is_gone_all_end() {
+fn all_shepherds_end_when_the_front_is_lost() {
     for seed in 1..=10 {
         let mut world = World::new(150, seed);
         let when = millis(&mut world.dice, 20_000);
@@ -620,9 +621,9 @@ fn when_the_front_is_gone_all_end() {
 }
 
 #[test]
-fn a_host_that_is_busy_for_a_moment_is_tried_again() {
+fn a_busy_host_is_retried() {
     let mut world = World::new(1, 1);
-    let Life::Running(tree) = &mut world.hosts[0].life else {
+    let HostState::Running(tree) = &mut world.hosts[0].state else {
         panic!();
     };
     let busy = ShellExit {
@@ -643,9 +644,9 @@ fn a_host_that_is_busy_for_a_moment_is_tried_again() {
 }
 
 #[test]
-fn nonsense_from_below_loses_the_child_alone() {
+fn an_invalid_message_loses_only_its_child() {
     let mut world = World::new(2, 1);
-    let Life::Running(tree) = &mut world.hosts[0].life else {
+    let HostState::Running(tree) = &mut world.hosts[0].state else {
         panic!();
     };
     for _ in 0..2 {
@@ -654,9 +655,9 @@ fn nonsense_from_below_loses_the_child_alone() {
     tree.receive_from_child(0, &greeting());
     tree.receive_from_child(1, &greeting());
     // Child 0 reports a node of another child.
-    let mut word = Vec::new();
-    UpMessage::Ended(1).put(&mut word);
-    tree.receive_from_child(0, &word);
+    let mut message = Vec::new();
+    UpMessage::Ended(1).put(&mut message);
+    tree.receive_from_child(0, &message);
     assert!(tree.above().is_empty());
     tree.receive_from_child(0, &[5, 0, 0, 0, 77, 1, 2, 3, 4]);
     assert_eq!(tree.next_dropped(), Some(0));
@@ -669,7 +670,7 @@ fn nonsense_from_below_loses_the_child_alone() {
 }
 
 #[test]
-fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
+fn a_broadcast_is_sent_once_per_child_and_reaches_all() {
     let mut world = World::new(1000, 5);
     world.ends = seconds(60)..seconds(120);
     world.run(seconds(30));
@@ -677,11 +678,11 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
         world.received.values().all(|received| received.0),
         "all have come"
     );
-    let (mut word, large) = (Vec::new(), vec![7; 1 << 20]);
-    DownMessage::put_order_all(&large, &mut word);
-    DownMessage::put_order(3, b"last", &mut word);
+    let (mut message, large) = (Vec::new(), vec![7; 1 << 20]);
+    DownMessage::put_order_all(&large, &mut message);
+    DownMessage::put_order(3, b"last", &mut message);
     world.sent = BTreeMap::new();
-    world.at(0, seconds(1), SimEvent::Above(word));
+    world.at(0, seconds(1), SimEvent::Above(message));
     world.run(seconds(50));
     let most = world.sent.values().max().copied();
     // The margin is for frame headers and heartbeats.
@@ -690,7 +691,7 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
         "{most:?}"
     );
     for (node, host) in (0..).zip(&mut world.hosts[1..]) {
-        let Life::Running(tree) = &mut host.life else {
+        let HostState::Running(tree) = &mut host.state else {
             panic!("node {node}");
         };
         let orders = tree.orders().unwrap();

@@ -199,7 +199,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn calls_are_summed_and_told_by_their_time() {
+    fn calls_are_summed_and_sorted_by_time() {
         let report = table(&timed_job(2), 10).join("\n");
         let expected = "
 50 % of the ranks' time in calls of MPI, by function:
@@ -217,7 +217,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_time_in_which_nothing_was_timed_does_not_count() {
+    fn untimed_periods_do_not_count_in_the_share() {
         let mut job = timed_job(2);
         for rank in &mut job.ranks {
             rank.timed_s = 1.6;
@@ -233,7 +233,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_not_timed_is_not_told() {
+    fn untimed_calls_are_omitted() {
         let job = JobStats::of(2, vec![record(0)]);
         assert_eq!((table(&job, 10), &job.ranks[0].calls), (Vec::new(), &None));
         let timed = timed_job(1);
@@ -242,7 +242,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_left_out() {
+    fn malformed_call_values_are_omitted() {
         let mut variables = vec![
             ("call MPI_Send".into(), Values::Whole(vec![1])),
             ("call MPI_Recv".into(), Values::Real(vec![1.0, 2.0, 3.0])),

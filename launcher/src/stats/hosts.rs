@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_host_need_no_name() {
+    fn a_single_host_is_not_named() {
         assert_eq!(hosts(["a", "a", "a"]), RankHosts::default());
         assert_eq!(hosts(["a", "b", "a"]).name(2), Some("a"));
         assert_eq!(hosts(["a", "b", "a"]).name(3), None);

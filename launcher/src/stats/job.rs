@@ -267,7 +267,7 @@ impl JobStats {
     pub(super) fn finding(&self) -> Option<String> {
         if self.ranks.is_empty() {
             return Some(
-                "no rank has told anything: none came through MPI_Init, all were killed with SIGKILL, or the program has the \
+                "no rank has reported anything: none came through MPI_Init, all were killed with SIGKILL, or the program has the \
                  MPI library in itself (-static-mpi)"
                     .into(),
             );
@@ -375,7 +375,7 @@ impl JobStats {
             let missing =
                 (0..self.size).filter(|rank| !self.ranks.iter().any(|it| it.rank == *rank));
             remarks.push(format!(
-                "{} told nothing ({}): killed with SIGKILL, not in MPI, or with the MPI library in the program (-static-mpi)",
+                "{} reported nothing ({}): killed with SIGKILL, not in MPI, or with the MPI library in the program (-static-mpi)",
                 counted(silent, "rank has", "ranks have"),
                 listed(missing)
             ));
@@ -387,7 +387,11 @@ impl JobStats {
             .partition(|rank| rank.ending == RankOutcome::SoFar);
         for (ranks, how, until) in [
             (early, "without MPI_Finalize", "then"),
-            (so_far, "without another word", "the last MPI_Pcontrol(2)"),
+            (
+                so_far,
+                "without a further report",
+                "the last MPI_Pcontrol(2)",
+            ),
         ] {
             if ranks.is_empty() {
                 continue;

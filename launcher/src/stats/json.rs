@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_reported_where_there_are_several() {
+    fn json_lists_hosts_only_if_several() {
         let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
         let hosts = hosts::RankHosts::of(nodes.into_iter());
         let job = JobStats::of(2, vec![record(1)]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_and_a_matrix_are_a_line() {
+    fn json_has_one_line_per_rank_and_per_matrix() {
         let text = text(&JobStats::of(2, vec![record(1)]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "{");

@@ -287,7 +287,7 @@ fn legend(canvas: &mut Canvas, field: &TrafficMatrix) {
         canvas.draw(&shaded(shade, (x, y), (24.0, 14.0)));
         x += 24.0;
     }
-    let words = match steps.len() {
+    let label = match steps.len() {
         1 => bytes(field.most),
         _ => format!(
             "from {} to {} (logarithmic)",
@@ -295,7 +295,7 @@ fn legend(canvas: &mut Canvas, field: &TrafficMatrix) {
             bytes(field.most)
         ),
     };
-    canvas.text("faint", (x + 8.0, y + 11.0), TextAnchor::Start, &words);
+    canvas.text("faint", (x + 8.0, y + 11.0), TextAnchor::Start, &label);
 }
 
 #[cfg(test)]
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pair_is_a_cell_and_each_rank_a_bar() {
+    fn the_plot_has_a_cell_per_pair_and_a_bar_per_rank() {
         let picture = svg(&ring(3));
         assert!(
             picture.contains("<title>rank 0 to rank 1: 1.00 MiB in 4 messages</title>"),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_different_hosts_are_parted_by_lines() {
+    fn the_plot_separates_hosts_by_lines() {
         let nodes = [("a<1>", vec![0, 1]), ("b", vec![2])];
         let nodes = nodes.map(|(name, ranks)| (name.to_owned(), ranks));
         let hosts = hosts::RankHosts::of(nodes.into_iter());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn each_function_is_a_bar() {
+    fn the_plot_has_a_bar_per_function() {
         let picture = svg(&timed_job(2));
         assert_eq!(picture.matches("class=\"call\"").count(), 3);
         assert!(
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ranks_share_lines() {
+    fn the_plot_of_many_ranks_groups_them() {
         let picture = svg(&ring(1000));
         assert!(
             picture.contains("<title>ranks 0 to 15 to ranks 0 to 15: "),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_sent_nothing_is_drawn_too() {
+    fn a_job_without_messages_is_plotted() {
         let picture = svg(&JobStats::of(4, Vec::new()));
         assert!(
             picture.ends_with("</svg>\n") && !picture.contains("NaN") && !picture.contains("inf")

@@ -2,10 +2,10 @@
 //! Parses the records that the tool library in a rank (`launcher/stats/rmpi_stats.c`) appends. Their format, in native
 //! byte order:
 //!
-//! | words of 8 bytes | |
-//! |---|---|
-//! | 9 | header: magic, size of the record in bytes, rank and pid, outcome and signal, elapsed nanoseconds, CPU nanoseconds, maximum memory in bytes, nanoseconds without timing of calls, number of variables |
-//! | for each variable 8 | NUL-terminated name (56 bytes), whether its values are doubles, number of values |
+//! | words of 8 bytes     | |
+//! |----------------------|-----|
+//! | 9                    | header: magic, size of the record in bytes, rank and pid, outcome and signal, elapsed nanoseconds, CPU nanoseconds, maximum memory in bytes, nanoseconds without timing of calls, number of variables |
+//! | for each variable 8  | NUL-terminated name (56 bytes), whether its values are doubles, number of values |
 //! | and 1 for each value | |
 
 const MAGIC: u64 = 0x3173_7461_7473_2d72;
@@ -73,28 +73,28 @@ pub(super) fn read(mut bytes: &[u8]) -> Vec<StatsRecord> {
 }
 
 fn next(bytes: &[u8]) -> Option<(StatsRecord, &[u8])> {
-    let mut words = RecordReader(bytes);
-    if words.long()? != MAGIC {
+    let mut reader = RecordReader(bytes);
+    if reader.long()? != MAGIC {
         return None;
     }
-    let length = usize::try_from(words.long()?).ok()?;
+    let length = usize::try_from(reader.long()?).ok()?;
     let rest = bytes.get(length..)?;
-    let mut words = RecordReader(bytes.get(2 * WORD..length)?);
-    let (rank, pid) = words.two()?;
-    let ending = match words.two()? {
+    let mut reader = RecordReader(bytes.get(2 * WORD..length)?);
+    let (rank, pid) = reader.two()?;
+    let ending = match reader.two()? {
         (1, _) => RankOutcome::Finalized,
         (2, _) => RankOutcome::Left,
         (3, signal) => RankOutcome::Killed(signal),
         (4, _) => RankOutcome::SoFar,
         _ => return None,
     };
-    let (elapsed_s, cpu_s) = (words.seconds()?, words.seconds()?);
-    let memory_bytes = words.long()?;
-    let off_s = words.seconds()?;
-    let count = words.long()?;
+    let (elapsed_s, cpu_s) = (reader.seconds()?, reader.seconds()?);
+    let memory_bytes = reader.long()?;
+    let off_s = reader.seconds()?;
+    let count = reader.long()?;
     let mut variables = Vec::new();
     for _ in 0..count {
-        variables.push(words.variable()?);
+        variables.push(reader.variable()?);
     }
     let record = StatsRecord {
         rank,
@@ -144,12 +144,12 @@ impl<'a> RecordReader<'a> {
         let name = String::from_utf8_lossy(name).into_owned();
         let (is_real, count) = self.two()?;
         let bytes = self.take(WORD.checked_mul(usize::try_from(count).ok()?)?)?;
-        let words = bytes
+        let values = bytes
             .chunks_exact(WORD)
             .filter_map(|word| word.try_into().ok());
         let values = match is_real {
-            0 => Values::Whole(words.map(u64::from_ne_bytes).collect()),
-            _ => Values::Real(words.map(f64::from_ne_bytes).collect()),
+            0 => Values::Whole(values.map(u64::from_ne_bytes).collect()),
+            _ => Values::Real(values.map(f64::from_ne_bytes).collect()),
         };
         Some((name, values))
     }
@@ -216,7 +216,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_left_is_read() {
+    fn appended_records_are_read() {
         let mut killed = record(7);
         killed.ending = RankOutcome::Killed(15);
         let bytes = [bytes_of(&record(3)), bytes_of(&killed)].concat();
@@ -225,7 +225,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_or_makes_no_sense_is_left_out() {
+    fn truncated_and_malformed_records_are_skipped() {
         let bytes = [bytes_of(&record(3)), bytes_of(&record(4))].concat();
         assert_eq!(read(&bytes[..bytes.len() - 1]), [record(3)]);
         let mut wrong = bytes_of(&record(3));
@@ -240,7 +240,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered(noise: Vec<u8>, at in 0_usize..300, value: u8) {
+        fn arbitrary_bytes_never_panic(noise: Vec<u8>, at in 0_usize..300, value: u8) {
             let mut bytes = bytes_of(&record(3));
             let place = at % bytes.len();
             bytes[place] = value;

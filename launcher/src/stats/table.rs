@@ -135,8 +135,8 @@ pub(super) fn text(job: &JobStats, most_ranks: usize) -> String {
         "statistics of {of}: {} in MPI{traffic_text}",
         seconds(job.elapsed_s())
     )];
-    lines.extend(job.finding().map(|words| format!("  {words}")));
-    lines.extend(job.remarks().iter().map(|words| format!("  {words}")));
+    lines.extend(job.finding().map(|sentence| format!("  {sentence}")));
+    lines.extend(job.remarks().iter().map(|sentence| format!("  {sentence}")));
     lines.push(String::new());
     lines.extend(ranks(job, most_ranks));
     lines.extend(calls::table(job, most_calls));
@@ -193,11 +193,11 @@ fn ranks(job: &JobStats, most: usize) -> Vec<String> {
     }
     let mut lines = aligned(&rows);
     if hidden > 0 {
-        let words = format!(
+        let line = format!(
             "  ... and {} more; --stats=FILE writes all",
             counted(u32::try_from(hidden).unwrap_or(u32::MAX), "rank", "ranks")
         );
-        lines.insert(1 + most, words);
+        lines.insert(1 + most, line);
     }
     lines
 }
@@ -213,13 +213,13 @@ fn beginning(job: &JobStats, rank: &str, host: &str) -> Vec<String> {
 fn collectives(job: &JobStats) -> Option<String> {
     let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
-        let Some(word) = name
+        let Some(collective) = name
             .strip_prefix("collective_")
             .and_then(|rest| rest.strip_suffix("_calls"))
         else {
             continue;
         };
-        let most = calls.entry(word).or_default();
+        let most = calls.entry(collective).or_default();
         *most = most.max(values.sum());
     }
     let mut calls: Vec<_> = calls
@@ -227,14 +227,14 @@ fn collectives(job: &JobStats) -> Option<String> {
         .filter(|(_, count)| *count > 0.0)
         .collect();
     calls.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let words: Vec<String> = calls
+    let counts: Vec<String> = calls
         .iter()
-        .map(|(word, count)| format!("{word} {count:.0}"))
+        .map(|(collective, count)| format!("{collective} {count:.0}"))
         .collect();
-    (!words.is_empty()).then(|| {
+    (!counts.is_empty()).then(|| {
         format!(
             "\ncollectives of MPI_COMM_WORLD, calls of a rank: {}",
-            words.join(", ")
+            counts.join(", ")
         )
     })
 }
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
+    fn the_table_shows_hosts_and_traffic_between_them() {
         let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
         let hosts = super::super::RankHosts::of(nodes.into_iter());
         let report = text(&JobStats { hosts, ..job(3) }, 16);
@@ -426,7 +426,7 @@ between hosts: 1.00 MiB in 10 messages, 33 % of all that was sent";
     }
 
     #[test]
-    fn a_small_job_is_told_in_whole() {
+    fn a_small_job_is_listed_completely() {
         let report = text(&job(3), 16);
         let expected = "\
 statistics of 3 ranks: 2.00 s in MPI, 3.00 MiB sent in 30 messages
@@ -451,7 +451,7 @@ KiB sent:
     }
 
     #[test]
-    fn of_a_large_job_the_heaviest_are_told() {
+    fn a_large_job_lists_only_the_heaviest_ranks_and_pairs() {
         let report = text(&job(64), 16);
         assert!(
             report.contains("  ... and 48 ranks more; --stats=FILE writes all"),
@@ -473,29 +473,32 @@ KiB sent:
     }
 
     #[test]
-    fn ranks_that_told_nothing_or_ended_early_are_named() {
+    fn ranks_without_a_record_or_finalize_are_named() {
         let mut records = vec![record(0), record(2)];
         records[1].ending = RankOutcome::Killed(15);
         let report = text(&JobStats::of(3, records), 16);
-        assert!(report.contains("1 rank has told nothing (1): "), "{report}");
+        assert!(
+            report.contains("1 rank has reported nothing (1): "),
+            "{report}"
+        );
         assert!(
             report.contains("1 rank ended without MPI_Finalize (2): "),
             "{report}"
         );
         let none = text(&JobStats::of(3, Vec::new()), 16);
         assert!(
-            none.starts_with("statistics of 3 ranks: no rank has told anything: ")
+            none.starts_with("statistics of 3 ranks: no rank has reported anything: ")
                 && none.lines().count() == 1,
             "{none}"
         );
     }
 
     #[test]
-    fn nobody_is_called_late_who_was_ended() {
+    fn a_killed_rank_is_not_called_late() {
         let mut job = job(3);
         assert!(
             job.finding()
-                .is_some_and(|words| words.starts_with("rank 1 waits least"))
+                .is_some_and(|finding| finding.starts_with("rank 1 waits least"))
         );
         job.ranks[1].ending = RankOutcome::Killed(15);
         let report = text(&job, 16);
@@ -506,7 +509,7 @@ KiB sent:
     }
 
     #[test]
-    fn a_rank_that_does_not_exist_is_not_listened_to() {
+    fn records_of_ranks_beyond_the_job_are_ignored() {
         assert_eq!(
             JobStats::of(2, vec![record(2), record(u32::MAX)])
                 .ranks
@@ -516,12 +519,12 @@ KiB sent:
     }
 
     #[test]
-    fn units_have_three_digits() {
-        let words: Vec<String> = [0.0, 1023.0, 10_240.0, 1.5e9, 5e11].map(bytes).to_vec();
-        assert_eq!(words, ["0 B", "1023 B", "10.0 KiB", "1.40 GiB", "466 GiB"]);
-        let words: Vec<String> = [2e-6, 9.996e-6, 0.0123, 0.09996, 100.0]
+    fn values_have_three_significant_digits() {
+        let texts: Vec<String> = [0.0, 1023.0, 10_240.0, 1.5e9, 5e11].map(bytes).to_vec();
+        assert_eq!(texts, ["0 B", "1023 B", "10.0 KiB", "1.40 GiB", "466 GiB"]);
+        let texts: Vec<String> = [2e-6, 9.996e-6, 0.0123, 0.09996, 100.0]
             .map(seconds)
             .to_vec();
-        assert_eq!(words, ["2.00 us", "10.0 us", "12.3 ms", "100 ms", "100 s"]);
+        assert_eq!(texts, ["2.00 us", "10.0 us", "12.3 ms", "100 ms", "100 s"]);
     }
 }

@@ -76,7 +76,7 @@ impl Holding {
 }
 
 #[test]
-fn what_is_held_and_the_most_of_it_are_counted() {
+fn current_and_peak_heap_use_are_counted() {
     let (mut one, mut other) = (Holding::default(), Holding::default());
     let kept = one.during(|| {
         drop(vec![0_u8; 1000]);

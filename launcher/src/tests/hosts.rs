@@ -56,7 +56,7 @@ struct OutputStream {
     last: u64,
 }
 
-enum Life {
+enum HostState {
     /// The shepherd was not started yet.
     Not,
     /// The shepherd has not received its first message.
@@ -66,7 +66,7 @@ enum Life {
 }
 
 pub(super) struct JobHost {
-    life: Life,
+    state: HostState,
     /// Its parent, and its number among the parent's children.
     parent: Option<(usize, usize)>,
     children: Vec<usize>,
@@ -118,7 +118,7 @@ pub(super) struct World {
 
 fn host() -> JobHost {
     JobHost {
-        life: Life::Not,
+        state: HostState::Not,
         parent: None,
         children: Vec::new(),
         up: OutputStream::default(),
@@ -153,7 +153,7 @@ impl World {
             peers,
             scratch: vec![0; 64 << 10],
         };
-        world.hosts[0].life = Life::Configuring(Inbox::default());
+        world.hosts[0].state = HostState::Configuring(Inbox::default());
         world
     }
 
@@ -185,7 +185,12 @@ impl World {
 
     /// Number of hosts with a running shepherd.
     pub(super) fn living(&self) -> usize {
-        let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::Configuring(_));
+        let runs = |host: &&JobHost| {
+            matches!(
+                host.state,
+                HostState::Running(_) | HostState::Configuring(_)
+            )
+        };
         let all = self.hosts.iter().filter(runs);
         all.filter(|host| !host.is_off).count()
     }
@@ -217,7 +222,7 @@ impl World {
                 (0..self.hosts.len()).for_each(|host| self.tick(host));
             }
         }
-        self.hear_front();
+        self.receive_from_front();
     }
 
     fn take(&mut self, at: usize, event: SimEvent) {
@@ -240,7 +245,7 @@ impl World {
         if host.next_tick > now || host.is_off || host.frozen_until > now {
             return;
         }
-        let Life::Running(tree) = &mut host.life else {
+        let HostState::Running(tree) = &mut host.state else {
             return;
         };
         host.holding.during(|| tree.on_time(time(now)));
@@ -257,15 +262,15 @@ impl World {
             SimEvent::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
         }
-        if matches!(self.hosts[at].life, Life::Configuring(_)) {
+        if matches!(self.hosts[at].state, HostState::Configuring(_)) {
             return match event {
                 SimEvent::Above(bytes) => self.begin(at, &bytes),
-                SimEvent::AboveClosed => self.hosts[at].life = Life::Over,
+                SimEvent::AboveClosed => self.hosts[at].state = HostState::Over,
                 _ => (),
             };
         }
         let host = &mut self.hosts[at];
-        let Life::Running(tree) = &mut host.life else {
+        let HostState::Running(tree) = &mut host.state else {
             return;
         };
         host.holding.during(|| match &event {
@@ -296,7 +301,7 @@ impl World {
     fn begin(&mut self, at: usize, bytes: &[u8]) {
         let now = time(self.now);
         let host = &mut self.hosts[at];
-        let Life::Configuring(inbox) = &mut host.life else {
+        let HostState::Configuring(inbox) = &mut host.state else {
             return;
         };
         let begun = host.holding.during(|| {
@@ -312,32 +317,32 @@ impl World {
             Some(tree)
         });
         if let Some(tree) = begun {
-            host.life = Life::Running(tree);
+            host.state = HostState::Running(tree);
         }
     }
 
     fn fault(&mut self, at: usize, fault: Fault) {
         let now = self.now;
         let host = &mut self.hosts[at];
-        match (fault, &mut host.life) {
-            (_, Life::Over | Life::Not) => (),
+        match (fault, &mut host.state) {
+            (_, HostState::Over | HostState::Not) => (),
             (Fault::Killed, _) => self.end(at),
             (Fault::PowerOff, _) => host.is_off = true,
             (Fault::Frozen(seconds), _) => host.frozen_until = now + seconds * 1000,
-            (Fault::DaemonKilled, Life::Running(tree)) => {
+            (Fault::DaemonKilled, HostState::Running(tree)) => {
                 host.daemon.has_ended = true;
                 let message = "its node daemon was killed".to_owned();
                 host.holding
                     .during(|| tree.daemon_ended(Some(NodeLoss { message, code: 137 })));
             }
-            (Fault::DaemonKilled, Life::Configuring(_)) => (),
+            (Fault::DaemonKilled, HostState::Configuring(_)) => (),
         }
     }
 
     /// A host's shepherd ends.
     fn end(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        host.holding.during(|| host.life = Life::Over);
+        host.holding.during(|| host.state = HostState::Over);
         host.daemon.has_ended = true;
         if let Some((parent, child)) = host.parent {
             let after = self.arrival(at, parent, None);
@@ -360,7 +365,7 @@ impl World {
         self.start_children(at);
         let front = &mut self.front;
         let host = &mut self.hosts[at];
-        let Life::Running(tree) = &mut host.life else {
+        let HostState::Running(tree) = &mut host.state else {
             return;
         };
         let waits = host.holding.during(|| {
@@ -400,7 +405,7 @@ impl World {
         let now = time(self.now);
         loop {
             let host = &mut self.hosts[at];
-            let Life::Running(tree) = &mut host.life else {
+            let HostState::Running(tree) = &mut host.state else {
                 return;
             };
             let next = host.holding.during(|| {
@@ -419,7 +424,7 @@ impl World {
             host.connections = host.children.len() + own + 1;
             let level = host.level + 1;
             let started = &mut self.hosts[below];
-            started.life = Life::Configuring(Inbox::default());
+            started.state = HostState::Configuring(Inbox::default());
             started.parent = Some((at, child));
             started.level = level;
             started.connections = 2;
@@ -474,7 +479,7 @@ impl World {
     }
 
     /// Passes bytes between the front and its shepherd.
-    fn hear_front(&mut self) {
+    fn receive_from_front(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
             self.take(0, SimEvent::Above(scratch[..bytes].to_vec()));
@@ -563,16 +568,16 @@ impl World {
                         records.ended(local);
                     });
                 });
-                let gone = NodeEvent::Ended(NodeSummary::default());
+                let end_event = NodeEvent::Ended(NodeSummary::default());
                 let all = [
                     reached(NodePhase::AllFinalized),
                     reached(NodePhase::Ended),
-                    gone,
+                    end_event,
                 ];
                 self.send_events(at, &all);
                 self.hosts[at].daemon.has_ended = true;
                 let host = &mut self.hosts[at];
-                if let Life::Running(tree) = &mut host.life {
+                if let HostState::Running(tree) = &mut host.state {
                     host.holding.during(|| tree.daemon_ended(None));
                 }
             }
@@ -623,16 +628,16 @@ impl World {
         let Some(records) = &mut daemon.records else {
             return;
         };
-        let message = daemon.holding.during(|| {
+        let messages = daemon.holding.during(|| {
             act(records);
             records.take_messages()
         });
-        let event = |word| match word {
+        let event = |message| match message {
             RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
             RecordMessage::Location(of) => NodeEvent::Location(of),
             RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
         };
-        let events: Vec<NodeEvent> = message.into_iter().map(event).collect();
+        let events: Vec<NodeEvent> = messages.into_iter().map(event).collect();
         self.send_events(at, &events);
     }
 
@@ -640,7 +645,7 @@ impl World {
         let mut bytes = Vec::new();
         events.iter().for_each(|event| event.put(&mut bytes));
         let host = &mut self.hosts[at];
-        if let Life::Running(tree) = &mut host.life
+        if let HostState::Running(tree) = &mut host.state
             && !bytes.is_empty()
         {
             host.holding.during(|| tree.receive_from_daemon(&bytes));

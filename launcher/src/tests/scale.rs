@@ -234,7 +234,7 @@ fn attend(
         while let Some((node, received)) = front.during(|| nodes.take(0)).unwrap() {
             let end = match &received {
                 NodeMessage::Event(NodeEvent::Ended(_)) => Some(End::Well),
-                NodeMessage::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
+                NodeMessage::Lost(_) if !nodes.has_ended(node) => Some(End::Lost),
                 _ => None,
             };
             if let Some(end) = end {
@@ -263,7 +263,7 @@ fn attend(
 fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEvent> {
     match received {
         NodeMessage::Event(event) => nodes.combine(node, event),
-        NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
+        NodeMessage::Lost(_) if nodes.has_ended(node) => Vec::new(),
         NodeMessage::Lost(loss) => {
             nodes.send_lost(node, &loss.message);
             nodes.lost_remote(node)
@@ -361,7 +361,7 @@ fn check(job: &Job) {
 }
 
 #[test]
-fn a_job_of_640_000_ranks_costs_little_anywhere() {
+fn a_job_of_640_000_ranks_has_bounded_costs() {
     check(&Job {
         hosts: 10_000,
         mapping: "slot",
@@ -372,7 +372,7 @@ fn a_job_of_640_000_ranks_costs_little_anywhere() {
 }
 
 #[test]
-fn whoever_is_struck_is_lost_and_nobody_else() {
+fn only_hosts_with_a_fault_are_lost() {
     for seed in 1..=4 {
         check(&Job {
             hosts: 300,
@@ -387,7 +387,7 @@ fn whoever_is_struck_is_lost_and_nobody_else() {
 /// This test takes some minutes in a debug build.
 #[test]
 #[ignore = "long: cargo xtask test soak"]
-fn jobs_of_640_000_ranks_that_talk_to_many() {
+fn jobs_of_640_000_ranks_with_many_peers_have_bounded_costs() {
     for (seed, mapping) in [(1, "slot"), (2, "node"), (3, "slot")] {
         check(&Job {
             hosts: 10_000,

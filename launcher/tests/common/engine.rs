@@ -142,7 +142,7 @@ impl Engine {
         self.library.at = self.in_linker("_dl_debug_state")?;
         set(self.pid, &mut self.library)?;
         if comes_late {
-            self.look_at_libraries()?;
+            self.check_libraries()?;
         } else {
             ptrace::setoptions(self.pid, options()).unwrap();
         }
@@ -190,8 +190,8 @@ impl Engine {
     fn turn(&mut self) -> Result<Option<Event>, Stuck> {
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         // Waits only for processes that this thread traces. The status of a terminated launcher is left to its parent.
-        let looks = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let all = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | flags | looks;
+        let peek = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let all = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | flags | peek;
         let status = waitid(Id::All, all).map_err(|error| error.to_string())?;
         let Some(pid) = status.pid() else {
             std::thread::sleep(Duration::from_millis(1));
@@ -268,18 +268,18 @@ impl Engine {
             return Ok(None);
         }
         self.threads.insert(pid);
-        let asked = WaitStatus::Stopped(self.pid, Signal::SIGSTOP);
-        if self.wants_to_leave && status == asked {
+        let requested = WaitStatus::Stopped(self.pid, Signal::SIGSTOP);
+        if self.wants_to_leave && status == requested {
             self.let_go()?;
             return Ok(Some(Event::Left));
         }
         let at = ptrace::getregs(pid).unwrap().rip;
-        if self.launch.is_met(at) {
+        if self.launch.is_hit(at) {
             return self.at_launch(pid);
         }
-        if self.library.is_met(at) {
+        if self.library.is_hit(at) {
             if over(pid, &mut self.library)? {
-                self.look_at_libraries()?;
+                self.check_libraries()?;
                 ptrace::cont(pid, None).unwrap();
             }
             return Ok(None);
@@ -325,7 +325,7 @@ impl Engine {
         Ok(found)
     }
 
-    fn look_at_libraries(&mut self) -> Result<(), Stuck> {
+    fn check_libraries(&mut self) -> Result<(), Stuck> {
         // `struct r_debug` has a version and the address of the first `struct link_map`, which has address, name,
         // section and next.
         let mut map = self.word(self.in_linker("_r_debug")? + 8)?.cast_unsigned();
@@ -382,7 +382,7 @@ impl Engine {
 
 impl Point {
     /// Whether a stop at address `at` belongs to this breakpoint.
-    fn is_met(&self, at: u64) -> bool {
+    fn is_hit(&self, at: u64) -> bool {
         (self.at + 1..=self.at + 3).contains(&at) || at == self.returns_to
     }
 }

@@ -24,10 +24,10 @@ impl Lab {
     }
 
     /// A job over these hosts.
-    pub fn job(&self, hosts: &str, words: &[&str]) -> Job {
+    pub fn job(&self, hosts: &str, arguments: &[&str]) -> Job {
         let shell = self.0.path().join("rsh");
         let first = ["--launcher", shell.to_str().unwrap(), "--host", hosts];
-        rmpiexec(first.iter().chain(words))
+        rmpiexec(first.iter().chain(arguments))
     }
 
     pub fn script(&self, hosts: &str, text: &str) -> Job {

@@ -121,8 +121,8 @@ impl Running {
         })
     }
 
-    /// Reads standard error up to the end of `words`. What was read is discarded.
-    pub fn wait_for_words(&mut self, words: &str) {
+    /// Reads standard error up to the end of `text`. What was read is discarded.
+    pub fn wait_for_text(&mut self, text: &str) {
         let errors = self
             .child
             .stderr
@@ -130,16 +130,16 @@ impl Running {
             .expect("it is a pipe and not yet read to the end");
         let start = Instant::now();
         let (mut seen, mut byte) = (Vec::new(), [0]);
-        while !String::from_utf8_lossy(&seen).contains(words) {
+        while !String::from_utf8_lossy(&seen).contains(text) {
             assert!(
                 is_readable(&*errors, start),
-                "{words:?} did not come in {PATIENCE:?}: {}",
+                "{text:?} did not come in {PATIENCE:?}: {}",
                 String::from_utf8_lossy(&seen)
             );
             let count = errors.read(&mut byte).expect("a pipe can be read");
             assert!(
                 count == 1,
-                "expected {words:?} in: {}",
+                "expected {text:?} in: {}",
                 String::from_utf8_lossy(&seen)
             );
             seen.push(byte[0]);
@@ -202,11 +202,11 @@ impl Outcome {
         self
     }
 
-    /// Fails unless standard error contains `words`.
-    pub fn says(self, words: &str) -> Self {
+    /// Fails unless standard error contains `text`.
+    pub fn reports(self, text: &str) -> Self {
         assert!(
-            self.err.contains(words),
-            "expected {words:?} in: {}",
+            self.err.contains(text),
+            "expected {text:?} in: {}",
             self.err
         );
         self
@@ -227,7 +227,7 @@ pub fn send(pid: u32, signal: nix::sys::signal::Signal) {
 }
 
 /// Shell code with which ranks wait for each other, even if some rank is started late.
-pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
+pub fn barrier(ranks: u32, folder: &std::path::Path) -> String {
     let here = folder.display();
     format!(
         "touch {here}/$RMPI_RANK; until [ $(ls {here} | wc -l) = {ranks} ]; do sleep 0.02; done"
@@ -282,8 +282,8 @@ fn marked(mark: &str) -> Vec<u32> {
 }
 
 fn command_line(pid: u32) -> String {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ")
+    let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&text).replace('\0', " ")
 }
 
 pub fn parent_of(pid: u32) -> Option<u32> {

@@ -45,7 +45,7 @@ impl Pages {
     }
 
     /// Asserts that every file contains these options, and that every completion file contains these words.
-    pub(crate) fn assert_all_have(&self, options: &[&str], words: &[&str]) {
+    pub(crate) fn assert_all_have(&self, options: &[&str], expected: &[&str]) {
         for extension in ["1", "bash", "zsh", "fish"] {
             let text = std::fs::read_to_string(self.path(extension)).unwrap();
             let text = text.replace('\\', "");
@@ -56,9 +56,9 @@ impl Pages {
                 };
                 assert!(text.contains(&spelt), "{extension} lacks {spelt}");
             }
-            for word in words {
-                let has = extension == "1" || text.contains(word);
-                assert!(has, "{extension} lacks {word}");
+            for phrase in expected {
+                let has = extension == "1" || text.contains(phrase);
+                assert!(has, "{extension} lacks {phrase}");
             }
         }
     }

@@ -54,22 +54,22 @@ pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) 
 }
 
 impl Terminal {
-    /// Waits until `words` are shown, after all texts for which earlier calls have waited. Fails after [`PATIENCE`].
-    pub fn wait_for(&mut self, words: &str) {
+    /// Waits until `expected` is shown, after all texts for which earlier calls have waited. Fails after [`PATIENCE`].
+    pub fn wait_for(&mut self, expected: &str) {
         let start = Instant::now();
         let mut bytes = [0; 512];
         loop {
-            if let Some(at) = self.seen[self.looked..].find(words) {
-                self.looked += at + words.len();
+            if let Some(at) = self.seen[self.looked..].find(expected) {
+                self.looked += at + expected.len();
                 return;
             }
             assert!(
                 is_readable(&self.file, start),
-                "{words:?} did not come in {PATIENCE:?}: {}",
+                "{expected:?} did not come in {PATIENCE:?}: {}",
                 self.seen
             );
             let count = self.file.read(&mut bytes).unwrap_or(0);
-            assert!(count > 0, "expected {words:?} in: {}", self.seen);
+            assert!(count > 0, "expected {expected:?} in: {}", self.seen);
             self.seen
                 .push_str(&String::from_utf8_lossy(&bytes[..count]));
         }

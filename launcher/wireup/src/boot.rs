@@ -91,14 +91,14 @@ impl Boot {
     /// # Errors
     /// When the version differs, or a key is missing, given twice or out of range; the error has the key and its text.
     pub fn parse(text: &str) -> Result<Self, BootError> {
-        let mut words = text.split_ascii_whitespace();
-        let version = words.next().unwrap_or("");
+        let mut parts = text.split_ascii_whitespace();
+        let version = parts.next().unwrap_or("");
         if version != VERSION {
             return Err(BootError::Version {
                 given: clip(version),
             });
         }
-        let fields = Fields::gather(words)?;
+        let fields = Fields::gather(parts)?;
         let local_size = fields.number("local_size")?;
         let boot = Self {
             job: fields.hex("job")?,
@@ -268,9 +268,9 @@ pub enum BootError {
 struct Fields<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Fields<'a> {
-    fn gather(words: impl Iterator<Item = &'a str>) -> Result<Self, BootError> {
+    fn gather(parts: impl Iterator<Item = &'a str>) -> Result<Self, BootError> {
         let mut fields: Vec<(&str, &str)> = Vec::with_capacity(16);
-        for (key, value) in words.filter_map(|word| word.split_once('=')) {
+        for (key, value) in parts.filter_map(|word| word.split_once('=')) {
             if fields.iter().any(|(known, _)| *known == key) {
                 return Err(BootError::Twice { key: clip(key) });
             }
@@ -413,7 +413,7 @@ mod tests {
                         control=-1 address=rmpi-9f daemon=4711 key=5eed stream_key=7ea mask=f0000000000000003";
 
     #[test]
-    fn a_line_is_read_and_written_back() {
+    fn a_boot_line_round_trips() {
         let boot = Boot::parse(LINE).unwrap();
         assert_eq!(boot.job, 0x9f);
         assert_eq!((boot.rank, boot.size), (3, 64));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_some_of_the_ranks_says_which() {
+    fn the_boot_line_lists_the_ranks_of_a_partial_node() {
         let line = LINE.replace(
             "local_rank=3 local_size=64 app=0",
             "local_rank=1 local_size=4 app=0 ranks=7,3-5",
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_each_rank_is_said() {
+    fn the_boot_line_maps_each_rank_to_its_node() {
         let line = LINE.replace(
             "local_rank=3 local_size=64 app=0",
             "local_rank=1 local_size=4 app=0 ranks=2-5 nodes=7+1x2,0+1x4,7+1x58",
@@ -494,37 +494,37 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_mask_has_an_empty_one() {
+    fn a_boot_line_without_mask_has_an_empty_mask() {
         let line = LINE.split(" mask").next().unwrap();
         assert_eq!(Boot::parse(line).unwrap().mask, [0_u64; 0]);
         assert_eq!(Boot::parse(line).unwrap().to_string(), line);
     }
 
     #[test]
-    fn a_line_of_an_older_daemon_has_no_key_for_the_network() {
+    fn a_boot_line_may_lack_the_network_key() {
         let line = LINE.replace(" key=5eed", "");
         assert_eq!(Boot::parse(&line).unwrap().network_key, None);
         assert_eq!(Boot::parse(&line).unwrap().to_string(), line);
     }
 
     #[test]
-    fn the_key_of_connections_has_128_bits_and_is_in_no_message() {
+    fn the_stream_key_has_128_bits_and_is_never_printed() {
         let with = |text: &str| Boot::parse(&LINE.replace("=7ea", &format!("={text}")));
         let key = u128::MAX - 5;
         let boot = with(&format!("{key:x}")).unwrap();
         assert_eq!(boot.stream_key, Some(JobStreamKey(key)));
         assert!(!format!("{boot:?}").contains("ffff"), "{boot:?}");
         for wrong in ["1ffffffffffffffffffffffffffffffff", "feeding", ""] {
-            let words = with(wrong).unwrap_err().to_string();
-            assert!(words.contains("128 bits"), "{words}");
-            assert!(wrong.is_empty() || !words.contains(wrong), "{words}");
+            let message = with(wrong).unwrap_err().to_string();
+            assert!(message.contains("128 bits"), "{message}");
+            assert!(wrong.is_empty() || !message.contains(wrong), "{message}");
         }
         let line = LINE.replace(" stream_key=7ea", "");
         assert_eq!(Boot::parse(&line).unwrap().stream_key, None);
     }
 
     #[test]
-    fn a_job_over_hosts_says_so() {
+    fn over_hosts_round_trips_in_the_boot_line() {
         let line = LINE.replace(" mask", " over_hosts=1 mask");
         let boot = Boot::parse(&line).unwrap();
         assert!(boot.over_hosts);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_the_start_took_is_said_with_room_for_more() {
+    fn launch_durations_round_trip_and_extra_ones_are_accepted() {
         let line = LINE.replace(" mask", " launch=1,2,3,4,18446744073709551615 mask");
         let boot = Boot::parse(&line).unwrap();
         let launch = boot.launch.unwrap();
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_a_debugger_says_so() {
+    fn debugged_round_trips_in_the_boot_line() {
         let line = LINE.replace(" mask", " debugged=1 mask");
         let boot = Boot::parse(&line).unwrap();
         assert!(boot.debugged && !Boot::parse(LINE).unwrap().debugged);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_quoted_with_what_was_expected() {
+    fn an_invalid_value_error_states_the_expected_form() {
         for (good, wrong, message) in [
             ("rank=3", "rank=x", "rank=x, expected a number from 0"),
             (
@@ -622,14 +622,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered_without_a_panic(text in "\\PC*") {
+        fn arbitrary_text_never_panics(text in "\\PC*") {
             let _ = Boot::parse(&text);
             let _ = Boot::parse(&format!("{LINE} {text}"));
             let _ = Boot::parse(&LINE.replace("mask=f", &format!("mask={text}")));
         }
 
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_text_parses_to_the_same_value(
             job: u64, size in 1_u32..2000, rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
             network_key in proptest::option::of(0..=MOST_NETWORK_KEY), key: Option<u128>, over_hosts: bool, debugged: bool,

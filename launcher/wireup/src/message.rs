@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The datagrams of the control socket. One value is one `SOCK_SEQPACKET` datagram:
 //!
-//! | offset | bytes | field   | range                                    | why |
-//! |-------:|------:|---------|------------------------------------------|-----|
-//! |      0 |     1 | version | 1                                        | a zeroed datagram is invalid |
-//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message in the wrong direction is detected |
-//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | requests for a missing record fail at once |
-//! |      3 |     1 | zero    | 0                                        | room |
+//! | offset | bytes | field   | range                                                              | why |
+//! |-------:|------:|---------|--------------------------------------------------------------------|-----|
+//! |      0 |     1 | version | 1                                                                  | a zeroed datagram is invalid |
+//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank                          | a message in the wrong direction is detected |
+//! |      2 |     1 | flags   | bit 0 of a hello: a record follows                                 | requests for a missing record fail at once |
+//! |      3 |     1 | zero    | 0                                                                  | room |
 //! |      4 |     4 | rank    | little endian; to a rank: the rank that the message is about, or 0 | |
-//! |      8 |     8 | value   | little endian; pid, code, job or requested rank, or 0 | |
-//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; network address |
+//! |      8 |     8 | value   | little endian; pid, code, job or requested rank, or 0              | |
+//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes          | message of an abort or an error, reason of a refusal; network address |
 //!
 //! Longer text is truncated at a character boundary.
 
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_sent_the_wrong_way_is_refused() {
+    fn a_message_of_the_wrong_direction_is_refused() {
         let segment = ToRank::Segment.encode();
         assert_eq!(
             ToDaemon::decode(&segment),
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_long_is_refused_with_its_length() {
+    fn an_overlong_record_error_states_its_length() {
         let record = Record::new(&[7; MAX_RECORD_BYTES]).unwrap();
         let mut bytes = ToDaemon::Publish { rank: 3, record }.encode();
         assert!(ToDaemon::decode(&bytes).is_ok());
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_datagram_is_refused() {
+    fn an_overlong_datagram_is_refused() {
         let bytes = vec![VERSION; MAX_DATAGRAM_BYTES + 1];
         let wrong = DecodeError::Length {
             bytes: MAX_DATAGRAM_BYTES + 1,
@@ -566,17 +566,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(message in any_to_daemon()) {
+        fn messages_to_the_daemon_round_trip(message in any_to_daemon()) {
             prop_assert_eq!(ToDaemon::decode(&message.encode()), Ok(message));
         }
 
         #[test]
-        fn what_is_encoded_for_a_rank_is_decoded(message in any_to_rank()) {
+        fn messages_to_a_rank_round_trip(message in any_to_rank()) {
             prop_assert_eq!(ToRank::decode(&message.encode()), Ok(message));
         }
 
         #[test]
-        fn any_bytes_are_answered_without_a_panic(
+        fn arbitrary_bytes_never_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..2100),
         ) {
             let _ = ToDaemon::decode(&bytes);

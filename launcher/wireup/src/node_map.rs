@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_placements_are_short() {
+    fn usual_node_maps_have_short_texts() {
         let blocks = |nodes: u32, each: u32| (0..nodes * each).map(move |rank| rank / each);
         let dealt = |nodes: u32, each: u32| (0..nodes * each).map(move |rank| rank % nodes);
         for (nodes, text) in [
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in [
             "",
             "0",
@@ -329,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_strewn_have_none() {
-        let strewn = |count: u32| NodeMap::new((0..count).map(|rank| rank * 7 % 64));
-        let text = strewn(4096).unwrap().to_string();
+    fn irregular_placements_have_no_compact_map() {
+        let irregular = |count: u32| NodeMap::new((0..count).map(|rank| rank * 7 % 64));
+        let text = irregular(4096).unwrap().to_string();
         assert!(text.len() < 100_000);
-        assert_eq!(strewn(20_000), None);
+        assert_eq!(irregular(20_000), None);
         let any = NodeMap::of_any((0..20_000).map(|rank| rank * 7 % 64)).unwrap();
         assert!((0..20_000).all(|rank| any.node_of(rank) == Some(rank * 7 % 64)));
         assert_eq!(NodeMap::new([]), None);
@@ -341,12 +341,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered_without_a_panic(text in "[0-9+x*,]{0,30}", ranks: u32) {
+        fn arbitrary_text_never_panics(text in "[0-9+x*,]{0,30}", ranks: u32) {
             let _ = NodeMap::parse(&text, ranks);
         }
 
         #[test]
-        fn what_is_written_is_read_back(nodes in proptest::collection::vec(0..5_u32, 1..200)) {
+        fn written_text_parses_to_the_same_value(nodes in proptest::collection::vec(0..5_u32, 1..200)) {
             let map = map(&nodes);
             let count = u32::try_from(nodes.len()).unwrap();
             prop_assert_eq!(NodeMap::parse(&map.to_string(), count), Some(map.clone()));

@@ -6,7 +6,7 @@
 //! receives frames until [`QueryReply::End`]; after that it may send the next [`QUERY`]. A frame:
 //!
 //! | offset | bytes | field  | |
-//! |-------:|------:|--------|-|
+//! |-------:|------:|--------|----------------------------------------------------------------------|
 //! |      0 |     4 | length | bytes after this field, little endian, at most `LONGEST_FRAME_BYTES` |
 //! |      4 |     1 | kind   | 1 to 6 |
 //! |      5 |     – | body   | numbers little endian; data and text to the end of the frame |
@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_said_is_read_again() {
+    fn query_replies_round_trip() {
         let all = [
             QueryReply::Job(u64::MAX),
             QueryReply::Node {
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_is_empty_or_longer_than_what_is_told() {
+    fn a_frame_of_zero_or_excessive_length_is_invalid() {
         assert_eq!(QueryReply::length([0; 4]), Err(InvalidQueryReply));
         assert_eq!(QueryReply::length([255; 4]), Err(InvalidQueryReply));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = QueryReply::decode(&bytes);
         }
     }

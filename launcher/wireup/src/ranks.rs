@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn runs_are_written_short_and_read_back() {
+    fn rank_runs_are_written_as_ranges() {
         for (ranks, text) in [
             (vec![0, 1, 2, 3], "0-3"),
             (vec![4, 0, 1], "4,0-1"),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in [
             "",
             "0-",
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(ranks in proptest::collection::hash_set(0_u32..50, 1..30)) {
+        fn written_text_parses_to_the_same_value(ranks in proptest::collection::hash_set(0_u32..50, 1..30)) {
             let ranks = Ranks::new(ranks.into_iter().collect()).unwrap();
             prop_assert_eq!(Ranks::parse(&ranks.to_string(), ranks.count()), Some(ranks));
         }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_a_longest_length() {
+    fn records_beyond_the_maximum_length_are_rejected() {
         let longest = Record::new(&[1; MAX_RECORD_BYTES]).unwrap();
         assert_eq!(longest.bytes(), [1; MAX_RECORD_BYTES]);
         assert_eq!(Record::new(&[1; MAX_RECORD_BYTES + 1]), None);

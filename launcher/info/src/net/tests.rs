@@ -57,7 +57,7 @@ fn joined(text: &str) -> String {
 }
 
 #[test]
-fn a_port_is_shown_with_its_addresses_and_why() {
+fn a_port_is_shown_with_gids_and_reasons() {
     let page = page(&report(vec![port("rxe0:1", None)], None), "", None);
     let expected = "\
 rxe0:1  RoCE, active, 10 Gb/s, packets of 1024 bytes
@@ -75,7 +75,7 @@ rxe0:1  RoCE, active, 10 Gb/s, packets of 1024 bytes
 }
 
 #[test]
-fn infinibands_port_has_its_lid() {
+fn an_infiniband_port_shows_its_lid() {
     let port = PortReport {
         link: "InfiniBand",
         lid: Some(12),
@@ -89,7 +89,7 @@ fn infinibands_port_has_its_lid() {
 }
 
 #[test]
-fn several_ports_are_taken_in_turn_and_those_not_allowed_are_not() {
+fn ranks_use_allowed_ports_in_turn() {
     let other = PortReport {
         is_allowed: false,
         ..port("rxe2:1", None)
@@ -106,7 +106,7 @@ fn several_ports_are_taken_in_turn_and_those_not_allowed_are_not() {
 }
 
 #[test]
-fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
+fn without_a_usable_port_the_reason_is_shown() {
     let down = PortReport {
         unfit: Some("the port is down; look at its cable".into()),
         ..port("mlx5_0:1", None)
@@ -145,7 +145,7 @@ fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
 }
 
 #[test]
-fn how_many_ports_a_rank_opens_is_said() {
+fn the_number_of_ports_per_rank_is_shown() {
     let ports = || vec![port("rxe0:1", None), port("rxe1:1", None)];
     let one = page(&report(ports(), None), "", None);
     assert!(!one.text.contains("RMPI_NET_RAILS"), "{}", one.text);
@@ -161,7 +161,7 @@ fn how_many_ports_a_rank_opens_is_said() {
 }
 
 #[test]
-fn a_device_that_cannot_be_opened_says_why() {
+fn a_device_open_error_is_shown() {
     let device = DeviceReport {
         name: "mlx5_0".into(),
         ports: Err("ibv_open_device failed: permission denied".into()),
@@ -179,8 +179,8 @@ fn a_device_that_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn locked_memory_is_told_with_what_is_needed() {
-    let shown = |limit, remedy| joined(&memory_in_words(&memory(limit, remedy)));
+fn memlock_limit_is_shown_with_the_bytes_needed() {
+    let shown = |limit, remedy| joined(&memory_text(&memory(limit, remedy)));
     let needs =
         "a rank locks 600 KiB when it begins to use the network, at most 4096 KiB, and besides";
     let free = shown(None, None);
@@ -203,7 +203,7 @@ fn locked_memory_is_told_with_what_is_needed() {
 }
 
 #[test]
-fn a_port_without_the_memory_to_begin_is_none() {
+fn a_port_is_unusable_with_too_small_a_memlock_limit() {
     let shown = |limit| {
         let report = NetReport {
             memory: memory(Some(limit), None),
@@ -218,7 +218,7 @@ fn a_port_without_the_memory_to_begin_is_none() {
 }
 
 #[test]
-fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
+fn the_route_to_a_peer_names_its_ports() {
     let peer = Some(IpAddr::from([10, 0, 0, 2]));
     let shown = |ports, egress| {
         let page = page(&report(ports, Some(egress)), "", peer);
@@ -228,8 +228,8 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
     let through = || Egress::Through("veth0".into());
 
     let (text, works) = shown(both(), through());
-    let words = "Packets to 10.0.0.2 leave through veth0: rxe0:1 can reach it. rxe1:1 may not: RMPI_NET_DEVICES=rxe0:1 would";
-    assert!(works && text.contains(words), "{text}");
+    let expected = "Packets to 10.0.0.2 leave through veth0: rxe0:1 can reach it. rxe1:1 may not: RMPI_NET_DEVICES=rxe0:1 would";
+    assert!(works && text.contains(expected), "{text}");
 
     let (text, works) = shown(vec![port("rxe0:1", Some(true))], through());
     assert!(works && text.ends_with("rxe0:1 can reach it."), "{text}");
@@ -260,8 +260,8 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
 }
 
 #[test]
-fn who_moves_large_messages_is_told_and_why() {
-    let words = |rendezvous, poor: bool| {
+fn the_rendezvous_direction_is_shown_with_its_reason() {
+    let rendezvous_text = |rendezvous, poor: bool| {
         let ports = ["rxe0:1", "rxe1:1"].map(|name| PortReport {
             reads_poorly: poor && name == "rxe1:1",
             ..port(name, None)
@@ -294,13 +294,13 @@ fn who_moves_large_messages_is_told_and_why() {
             "written by their senders (RMPI_NET_RENDEZVOUS is \"write\").",
         ),
     ] {
-        let words = words(rendezvous, poor);
-        assert!(words.contains(expected), "{words}");
+        let rendezvous_text = rendezvous_text(rendezvous, poor);
+        assert!(rendezvous_text.contains(expected), "{rendezvous_text}");
     }
 }
 
 #[test]
-fn how_many_interfaces_large_messages_go_over_is_told() {
+fn tcp_interfaces_for_large_messages_are_shown() {
     let one = |interface: &str, address: &str, unfit| AddressReport {
         interface: interface.into(),
         address: address.parse().unwrap(),

@@ -124,7 +124,7 @@ fn fence(client: &mut Client) -> Result<(), Error> {
 }
 
 #[test]
-fn a_client_talks_to_the_servers_that_there_are() {
+fn client_works_with_hydra_4_hydra_5_and_slurm() {
     for (talk, version) in [
         (HYDRA_5, Version::One),
         (HYDRA_4, Version::One),
@@ -180,7 +180,7 @@ fn store(most: usize) -> OwnedFd {
 }
 
 #[test]
-fn long_values_go_in_pieces_that_the_server_keeps_whole() {
+fn long_values_are_split_below_the_server_limit() {
     for most in [1024, 100] {
         let stream = store(most);
         let mut client = Client::begin(stream, Version::One, 0, 1).unwrap();
@@ -194,7 +194,7 @@ fn long_values_go_in_pieces_that_the_server_keeps_whole() {
 }
 
 #[test]
-fn what_servers_would_cut_is_refused() {
+fn characters_that_pmi_cannot_carry_are_refused() {
     let stream = store(1024);
     let mut client = Client::begin(stream, Version::One, 0, 1).unwrap();
     for (text, character) in [
@@ -209,7 +209,7 @@ fn what_servers_would_cut_is_refused() {
 }
 
 #[test]
-fn a_server_at_a_port_tells_who_the_process_is() {
+fn pmi_port_server_assigns_the_rank() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().to_string();
     let server = thread::spawn(move || {
@@ -231,7 +231,7 @@ fn a_server_at_a_port_tells_who_the_process_is() {
 }
 
 #[test]
-fn servers_that_are_none_are_told() {
+fn invalid_server_replies_are_errors() {
     for (answer, message) in [
         ("", "the launcher has closed its connection to this process"),
         (

@@ -46,7 +46,7 @@ struct Library {
     answers: Vec<Answer>,
     calls: usize,
     fence: (Status, Status, Option<Callback>),
-    words: Option<&'static CStr>,
+    error_text: Option<&'static CStr>,
     /// Values that the client has not freed, each with its string.
     given: Vec<(usize, Option<CString>)>,
 }
@@ -192,17 +192,17 @@ unsafe extern "C" fn fence(
 
 unsafe extern "C" fn abort(
     _code: c_int,
-    words: *const c_char,
+    message: *const c_char,
     _of: *mut Proc,
     _count: usize,
 ) -> Status {
-    assert!(!words.is_null());
+    assert!(!message.is_null());
     library(|library| library.begin)
 }
 
 unsafe extern "C" fn error_string(_status: Status) -> *const c_char {
-    let words = library(|library| library.words);
-    words.map_or(ptr::null(), CStr::as_ptr)
+    let error_text = library(|library| library.error_text);
+    error_text.map_or(ptr::null(), CStr::as_ptr)
 }
 
 const FUNCTIONS: Functions = Functions {
@@ -258,7 +258,7 @@ fn all_was_given_back() -> bool {
 }
 
 #[test]
-fn numbers_of_every_type_that_fits_are_read_and_others_are_none() {
+fn numbers_of_accepted_pmix_types_are_read_and_others_rejected() {
     for (answer, size) in [
         (number(UINT32, 0xffff_ffff_0000_0003), Ok(3)),
         (number(RANK, 4), Ok(4)),
@@ -270,30 +270,30 @@ fn numbers_of_every_type_that_fits_are_read_and_others_are_none() {
         (text(Some(b"7")), Err(())),
         (text(None), Err(())),
     ] {
-        let words = format!("{answer:?}");
+        let shown = format!("{answer:?}");
         let client = begin(named(b"job", 2), vec![answer, number(UINT32, 9)]);
         match (client, size) {
             (Ok(client), Ok(size)) => assert_eq!((client.size(), client.app()), (size, 9)),
             (Err(Error::Missing(_)), Err(())) => (),
-            (other, _) => panic!("{words}: {other:?}"),
+            (other, _) => panic!("{shown}: {other:?}"),
         }
         assert!(all_was_given_back());
     }
 }
 
 #[test]
-fn a_name_of_the_job_that_does_not_end_is_told() {
+fn an_unterminated_namespace_is_an_error() {
     for name in [&[b'x'; 256][..], b""] {
         let error = begin(named(name, 0), vec![number(UINT32, 1)]).unwrap_err();
-        let words = "the launcher does not tell what the job is called";
-        assert_eq!(error.to_string(), words);
+        let expected = "the launcher does not provide what the job is called";
+        assert_eq!(error.to_string(), expected);
     }
     let longest = begin(named(&[b'x'; 255], 0), vec![number(UINT32, 1)]).unwrap();
     assert_eq!(longest.job().len(), 255);
 }
 
 #[test]
-fn strings_are_read_whole_or_not_at_all() {
+fn strings_are_read_whole_or_rejected() {
     let long = vec![b'x'; MOST_TEXT_BYTES];
     for (answer, read) in [
         (text(Some(b"1.here")), Some("1.here".to_owned())),
@@ -318,7 +318,7 @@ fn strings_are_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_fence_is_over_when_it_is_said_however_often() {
+fn a_fence_completes_on_its_first_callback() {
     for (status, outcome, callback, over) in [
         (SUCCESS, SUCCESS, Callback::Never, Ok(false)),
         (SUCCESS, SUCCESS, Callback::Within, Ok(true)),
@@ -339,16 +339,16 @@ fn a_fence_is_over_when_it_is_said_however_often() {
 }
 
 #[test]
-fn a_failure_has_the_words_of_the_library_or_none() {
-    for (words, said) in [
+fn errors_include_the_text_of_the_pmix_library() {
+    for (error_text, printed) in [
         (Some(c"UNREACHABLE"), "UNREACHABLE (-25)"),
         (Some(c"\xff"), "\u{fffd} (-25)"),
         (None, "no reason given (-25)"),
     ] {
         let mut client = begin(named(b"job", 0), vec![number(UINT32, 1)]).unwrap();
-        library(|library| (library.words, library.begin) = (words, -25));
+        library(|library| (library.error_text, library.begin) = (error_text, -25));
         let error = client.put("key", "value").unwrap_err();
-        assert_eq!(error.to_string(), format!("PMIx_Put failed: {said}"));
+        assert_eq!(error.to_string(), format!("PMIx_Put failed: {printed}"));
     }
 }
 
@@ -386,11 +386,11 @@ fn answers() -> impl Strategy<Value = Vec<Answer>> {
 proptest! {
     /// Whatever the library returns, the client succeeds or reports an error, and frees all values.
     #[test]
-    fn nothing_that_a_library_answers_is_too_strange(
+    fn arbitrary_pmix_replies_never_crash_the_client(
         name in proptest::collection::vec(any::<u8>(), 0..300), rank: u32, answers in answers(),
         begin_status in statuses(), fence in (statuses(), statuses()),
         callback in proptest::sample::select(vec![Callback::Never, Callback::Within, Callback::Twice, Callback::FromAThread]),
-        key in "\\PC{1,600}", value in "\\PC*", has_words: bool, later in statuses(),
+        key in "\\PC{1,600}", value in "\\PC*", has_text: bool, later in statuses(),
     ) {
         library(|library| *library = Library {
             begin: begin_status,
@@ -399,7 +399,7 @@ proptest! {
             // start.
             answers: if rank % 2 == 0 { [vec![number(UINT32, u64::from(rank))], answers].concat() } else { answers },
             fence: (fence.0, fence.1, Some(callback)),
-            words: has_words.then_some(c"words"),
+            error_text: has_text.then_some(c"words"),
             ..Library::default()
         });
         if let Ok(mut client) = Client::begin_with(FUNCTIONS) {
