@@ -371,7 +371,7 @@ fn invalid_ranks_and_records_get_an_error_reply() {
         assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
         let reports = outcome
             .err
-            .matches("an address on the network of 257 bytes, expected at most 256");
+            .matches("a network address of 257 bytes, expected at most 256");
         assert_eq!(reports.count(), 2, "once for each rank: {}", outcome.err);
     });
 }
