@@ -3,11 +3,12 @@
 //! file of the segment and is sparse until it is touched. Data in an arena are copied directly, without the kernel.
 //!
 //! # Safety
-//! - A rank maps its own arena whole, and of others' arenas the windows that it copies from or to. Mappings are never
+//! - A rank maps its own arena whole, and those parts (*windows*) of other arenas that it accesses. Mappings are never
 //!   undone, and the file can neither shrink nor grow; so every address that is computed from a mapping and a checked
-//!   offset stays memory until the process ends.
-//! - Other ranks write to these bytes at any time. So the bytes are only copied or changed by atomic operations, never
-//!   borrowed, except as gate lines, which consist of atomics; and the safety of no access depends on their values.
+//!   offset stays mapped until the process ends.
+//! - Other ranks write to these bytes at any time. So the bytes are only copied, or changed by atomic operations. They
+//!   are borrowed only as gate lines ([`GateLine`]), which consist of atomics. All accesses are safe whatever the
+//!   values of the bytes are.
 //! - Allocated memory belongs to the caller until it is freed (`ArenaSpace` never allocates a byte twice).
 #![allow(unsafe_code)]
 
@@ -35,7 +36,7 @@ pub(crate) struct Arenas {
     /// Index of this rank's arena.
     me: u32,
     windows: HashMap<(u32, u64), ArenaMapping>,
-    /// Number of windows for which room is reserved.
+    /// Number of windows for which `windows` has reserved room.
     expected: usize,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct Arenas {
 enum ArenaState {
     /// No memory has been requested yet.
     Untouched,
-    /// The system has no address space for it.
+    /// Mapping it has failed.
     Refused,
     /// Mapped.
     Open {
@@ -76,7 +77,7 @@ impl Arenas {
         }
     }
 
-    /// Allocates `bytes` bytes, zeroed and page-aligned; `None` if the arena has no room for them.
+    /// Allocates `bytes` bytes, zeroed and page-aligned; `None` if the arena has no room for them, or cannot be mapped.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         if matches!(self.own, ArenaState::Untouched) {
             self.own = match self.map(self.me, 0, self.bytes) {
@@ -95,7 +96,8 @@ impl Arenas {
         Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
     }
 
-    /// Gives memory back to the system. Returns `false` if it is not from this arena, or was given back already.
+    /// Frees memory of this arena, and returns its pages to the system. Returns `false` if it is not from this arena,
+    /// or was freed already.
     pub(crate) fn free(&mut self, place: NonNull<u8>) -> bool {
         let ArenaState::Open { base, space } = &mut self.own else {
             return false;
@@ -120,7 +122,8 @@ impl Arenas {
         inside.then(|| name(offset))
     }
 
-    /// The address of memory in this rank's arena that another rank names.
+    /// The address in this rank's arena that `name` stands for; `None` if `bytes` bytes from there are not all inside
+    /// it.
     pub(crate) fn address_of(&self, name: u64, bytes: u64) -> Option<u64> {
         let ArenaState::Open { base, .. } = &self.own else {
             return None;
@@ -176,8 +179,8 @@ impl Arenas {
         true
     }
 
-    /// Changes the aligned word at `offset` of a rank's arena; the lease gets its previous value. `false` if the word
-    /// cannot be mapped.
+    /// Changes the word at `offset` of a rank's arena; the lease gets its previous value. `false` if the word is not
+    /// aligned, or cannot be mapped.
     pub(crate) fn change(
         &mut self,
         rank: u32,
@@ -217,7 +220,7 @@ impl Arenas {
         (bytes <= room as u64).then_some(place)
     }
 
-    /// Reserves room for up to `most` more windows of a rank, so that remembering one later allocates no memory.
+    /// Reserves room for up to `most` more windows of a rank, so recording a window later allocates no memory.
     pub(crate) fn expect(&mut self, most: usize) {
         let all = usize::try_from(self.bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
         self.expected += most.min(all);
@@ -225,7 +228,7 @@ impl Arenas {
         self.windows.reserve(self.expected.saturating_sub(known));
     }
 
-    /// The address at which `offset` of a rank's arena is mapped here, and the bytes mapped from there.
+    /// The address at which `offset` of a rank's arena is mapped here, and the number of bytes mapped from there.
     fn reach(&mut self, rank: u32, offset: u64) -> Option<(NonNull<u8>, usize)> {
         if offset >= self.bytes {
             return None;
@@ -289,5 +292,5 @@ pub(crate) fn name(offset: u64) -> u64 {
 const LINE_BYTES: u64 = size_of::<GateLine>() as u64;
 /// Set in names only: no address of a process has this bit.
 const NAME_MARK: u64 = 1 << 63;
-/// Others' arenas are mapped in pieces of this size.
+/// Size of the windows in which the arenas of other ranks are mapped.
 const WINDOW_BYTES: u64 = 64 << 20;

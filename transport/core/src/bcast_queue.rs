@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's place in the broadcast queue of a board. A member publishes entries to all other members and takes the
-//! entries of the others, in the order of their calls. A publisher does not wait for readers as long as there is room.
+//! A process's place in the broadcast queue of a board, which is shared memory for collectives (see
+//! [`Seat`](crate::Seat)). A member publishes entries to all other members, and takes the entries that they publish.
+//! Entries are in the order of the collective calls. A publisher does not wait for readers as long as there is room.
 
 use std::cell::Cell;
 
@@ -66,8 +67,8 @@ impl BcastQueueMember {
     }
 
     /// For an entry with `length` bytes that has no room now: the number of entries that all members must have taken
-    /// before it is published. There is room for several more entries then, so that a waiting member is not woken for
-    /// each.
+    /// before it is published. That number leaves room for several more entries, so a waiting member is not woken for
+    /// each entry.
     #[must_use]
     pub fn room_target(&self, length: usize) -> u32 {
         let (next, taken) = (self.next.get(), self.taken.get());
@@ -92,7 +93,7 @@ impl BcastQueueMember {
     /// Publishes the next entry, for which there is [room](Self::has_room).
     ///
     /// # Panics
-    /// With more than [`CHUNK_BYTES`] bytes.
+    /// When `bytes` is longer than [`CHUNK_BYTES`].
     pub fn publish(&self, note: RoundNote, bytes: &[u8]) {
         let number = self.next.get();
         let placed = self.place_bytes(bytes.len());
@@ -123,14 +124,15 @@ impl BcastQueueMember {
         self.words.entry(number).is_some()
     }
 
-    /// Announces that this member is at call `call` and missed an earlier call; `publishes`: whether it is about to
+    /// Announces that this member is at call `call` and has missed an earlier call; `publishes`: whether it is about to
     /// publish entries of `call`.
     pub fn announce(&self, call: u32, publishes: bool) {
         let word = u64::from(call) | u64::from(publishes) << 32 | 1 << 33;
         self.words.announce(self.place, word);
     }
 
-    /// The call that a member [announced](Self::announce) last, and whether it is about to publish entries.
+    /// The call that the member at `place` [announced](Self::announce) last, and whether that member is about to
+    /// publish entries of the call.
     #[must_use]
     pub fn announced(&self, place: u32) -> Option<(u32, bool)> {
         let word = self.words.call_of(place);
@@ -138,8 +140,8 @@ impl BcastQueueMember {
         (word != 0).then_some((word as u32, word >> 32 & 1 != 0))
     }
 
-    /// Copies bytes of the next entry, which has `length` bytes, from byte `at` on. If another process has garbled the
-    /// entry, the bytes are arbitrary.
+    /// Copies bytes of the next entry, from its byte `at` on, to `into`. `length`: bytes of the whole entry. If another
+    /// process has garbled the entry, the bytes are arbitrary.
     pub fn read(&self, head: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
         let _ = match is_inline(length) {
             true => self.words.get(self.next.get(), at, into),
@@ -216,5 +218,5 @@ fn offset(at: u64) -> usize {
     (at % QUEUE_BYTES as u64) as usize
 }
 
-/// Most bytes of an entry.
+/// Maximum number of bytes of an entry.
 pub const CHUNK_BYTES: usize = 16 * 1024;

@@ -17,8 +17,8 @@ pub enum Completion {
         /// The memory that was lent to the operation.
         lease: Lease,
     },
-    /// A peer is lost: nothing posted to it will arrive, and nothing from it will.
-    /// [`Fabric::why_lost`](crate::Fabric::why_lost) returns the reason.
+    /// A peer is lost: nothing more will arrive at it or from it. [`Fabric::why_lost`](crate::Fabric::why_lost) returns
+    /// the reason.
     Lost {
         /// The lost peer.
         peer: Peer,
@@ -37,7 +37,7 @@ pub enum Completion {
 pub struct Arrived {
     /// The sender, identified by its queue pair.
     pub peer: Peer,
-    /// Its head, as posted; `len` is the provider's.
+    /// Its head, as posted, except that the provider has set `len`.
     pub head: Head,
     /// The first words of a body that travelled inside the frame.
     pub words: [u64; ring::SLOT_BODY_BYTES / 8],
@@ -49,14 +49,14 @@ pub struct Arrived {
 pub enum RecvBuffer {
     /// In the frame's words.
     Inline {
-        /// Its length.
+        /// Length of the body, in bytes.
         bytes: u8,
     },
     /// In a buffer that the provider lends until it is released.
     Lent {
         /// Index of the buffer.
         index: u32,
-        /// Its length.
+        /// Length of the body, in bytes.
         bytes: u32,
     },
 }
@@ -81,7 +81,7 @@ impl Arrived {
         self.body.bytes()
     }
 
-    /// Whether [`Fabric::release`](crate::Fabric::release) has anything to do.
+    /// Whether the body is in a lent buffer, which [`Fabric::release`](crate::Fabric::release) returns.
     #[inline(always)]
     #[must_use]
     pub fn is_lent(&self) -> bool {
@@ -108,7 +108,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Most completions returned by one poll.
+    /// Maximum number of completions returned by one poll.
     pub const CAPACITY: usize = 16;
 
     /// An empty array.
@@ -120,7 +120,7 @@ impl Completions {
         }
     }
 
-    /// Completions returned by the last poll.
+    /// Number of completions returned by the last poll.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -157,7 +157,7 @@ impl Completions {
         self.entries[count..self.count].iter_mut().flatten()
     }
 
-    /// Drops the completions after the first `count` for which `is_wanted` is false.
+    /// Drops each completion after the first `count` for which `is_wanted` returns `false`.
     #[cold]
     pub(crate) fn retain_since(&mut self, count: usize, is_wanted: impl Fn(&Completion) -> bool) {
         for index in count..std::mem::replace(&mut self.count, count) {

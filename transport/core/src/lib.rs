@@ -8,10 +8,11 @@
 //! # Vocabulary
 //! - A [`Fabric`] is a process's access to all its peers: one queue pair per peer, one completion queue.
 //! - A *send* carries a [`Head`] and up to [`Caps::max_send_bytes`] bytes; they are copied before the call returns.
-//! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end
-//!   is a [`Completion`]. The lease comes back with it.
+//! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and ends with
+//!   a [`Completion`], in which the lease comes back.
 //! - An [`Atomic`] operation changes one word of a peer's memory in one step, and returns its previous value.
-//! - A [`Seat`] is a process's place at a board: shared memory through which ranks of one node run a collective.
+//! - A *board* is shared memory through which ranks of one node run collectives. A [`Seat`] is a process's place at a
+//!   board.
 //! - A *write with immediate* also gives the peer a completion that carries 32 bits.
 //! - An [`Owner`] is one of the protocols that share a fabric. The kind of each frame, the id of each work request and
 //!   each immediate contain the owner's number, by which the caller of `poll` dispatches.

@@ -2,9 +2,10 @@
 //! Memory that work requests read and write, and the keys that name it.
 //!
 //! # Safety
-//! A [`Lease`] is a promise: these bytes exist and are not accessed otherwise until the lease comes back. Only its
-//! maker can keep it, so making one is `unsafe`; everything after that is safe. The copies in this file are the only
-//! ones that providers make on leased memory.
+//! A [`Lease`] is a promise: these bytes exist and are not accessed otherwise until the lease comes back. Only the code
+//! that makes a lease can keep the promise. So making a lease is `unsafe`, and everything after that is safe. Providers
+//! access leased memory only by the functions of this file, by system calls, by devices, and as their own `memory.rs`
+//! files permit.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -34,8 +35,8 @@ impl Lease {
     ///
     /// # Safety
     /// From now until the lease comes back in a completion (or is dropped, if it was never posted) the memory is
-    /// readable, and writable if it is the target of a read, and is not written otherwise (or read, if it is a
-    /// target).
+    /// readable, and nothing else writes it. If it is the target of a read, it is also writable, and nothing else reads
+    /// it.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         let key = None;
@@ -52,7 +53,7 @@ impl Lease {
         self.key
     }
 
-    /// Bytes on loan.
+    /// Number of bytes on loan.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -119,7 +120,7 @@ impl Lease {
         // SAFETY: aligned and mapped, as promised.
         let old = unsafe { change_word(target.cast(), atomic) };
         let old = old.to_ne_bytes();
-        // SAFETY: the source is an array of this function's.
+        // SAFETY: the source is a local array of this function.
         unsafe { self.fill_from(0, NonNull::from(&old).cast(), old.len()) };
     }
 
@@ -165,7 +166,8 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
     }
 }
 
-/// No C library copies so few bytes by `rep movsb`: glibc uses that from 2 KiB on.
+/// Size of the pieces of [`copy_in_pieces`]. No C library copies so few bytes by `rep movsb`: glibc uses that from 2
+/// KiB on.
 const PIECE_BYTES: usize = 1024;
 /// Changes a word of the application in one step; returns its previous value.
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports this host's InfiniBand and RoCE devices, which of them a process would use, and why not the others; for
-//! people to read.
+//! Reports, for people to read, this host's InfiniBand and RoCE devices, which of them a process would use, and why it
+//! would not use the others.
 //!
 //! [`inspect`] queries the kernel and rdma-core, opens no port and registers no memory. The texts are those of the
 //! error messages of provider `verbs`.
@@ -14,7 +14,7 @@ use crate::{NetworkSettings, Rendezvous};
 pub struct NetReport {
     /// The devices, or why none can be seen and what to do.
     pub devices: Result<Vec<DeviceReport>, String>,
-    /// Number of ports that a process opens, of those that it may use.
+    /// Number of ports that a process opens; at most as many as it may use.
     pub rails: u32,
     /// Which side moves large data.
     pub rendezvous: Rendezvous,
@@ -36,7 +36,7 @@ pub struct DeviceReport {
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortReport {
-    /// `mlx5_0:1`.
+    /// Its name, such as `mlx5_0:1`.
     pub name: String,
     /// `RoCE`, `InfiniBand`, or that it is neither.
     pub link: &'static str,
@@ -54,7 +54,7 @@ pub struct PortReport {
     pub gids: Vec<Gid>,
     /// Why it cannot be used, and what to do; `None`: it can be.
     pub unfit: Option<String>,
-    /// Whether the caller's list of devices has it.
+    /// Whether it is in the list of devices in the settings, or that list is empty.
     pub is_allowed: bool,
     /// Whether packets to the peer leave through the interface of one of this port's addresses. `None`: this is not a
     /// RoCE port, no peer was given, or packets to the peer do not leave through an interface.
@@ -62,7 +62,7 @@ pub struct PortReport {
 }
 
 impl PortReport {
-    /// Whether processes would use it: the processes of a host use all such ports in turn.
+    /// Whether processes of this host would use it. They are spread over all such ports.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.is_allowed && self.unfit.is_none()
@@ -106,9 +106,9 @@ pub struct LockedMemoryReport {
     pub limit_bytes: Option<u64>,
     /// Memory locked when a process begins to use the network.
     pub first_bytes: u64,
-    /// Most memory locked, not counting large messages in flight.
+    /// Maximum memory locked, not counting large messages in flight.
     pub most_bytes: u64,
-    /// What to do, if the limit is too low for `most_bytes`.
+    /// What to do; `None` if the limit allows `most_bytes`.
     pub remedy: Option<String>,
 }
 
@@ -126,7 +126,7 @@ pub struct AddressReport {
 /// The addresses of this host, as provider `tcp` would use them in a process with the settings `network`.
 ///
 /// # Errors
-/// Why there are none, in words.
+/// Why there are no addresses, in words.
 pub fn addresses(network: &NetworkSettings) -> Result<Vec<AddressReport>, String> {
     crate::provider::addresses(network)
 }

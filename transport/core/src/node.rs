@@ -2,7 +2,7 @@
 //! The node segment in this process: maps the file that the launcher's daemon made, and lists the ranks that share it.
 //!
 //! # Safety
-//! The mapping is shared, as long as the file and never undone, as [`ring::Segment::attach`] requires.
+//! The mapping is shared, has the length of the file, and is never undone, as [`ring::Segment::attach`] requires.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -40,13 +40,13 @@ impl Node {
         Arenas::new(file, first, self.file_bytes, ranks, self.local_rank)
     }
 
-    /// The local ranks of the others, and the peers behind them.
+    /// The local rank and the peer number of each other process.
     pub(crate) fn others(&self) -> impl Iterator<Item = (u32, Peer)> + Clone {
         let all = (0..).zip(self.peers.iter().copied());
         all.filter(|(local, _)| *local != self.local_rank)
     }
 
-    /// Maps the segment behind `file`, which `peers` share.
+    /// Maps the segment in `file`, which the processes `peers` share.
     ///
     /// # Errors
     /// When the file is no segment of this job, or cannot be mapped.

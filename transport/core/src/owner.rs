@@ -12,11 +12,11 @@ pub struct Owner(u8);
 impl Owner {
     /// Number of owners.
     pub const COUNT: u8 = 8;
-    /// Frame kinds of each owner.
+    /// Number of frame kinds of each owner.
     pub const KINDS: u8 = 16;
-    /// Bits of a work request's id that the owner chooses.
+    /// Number of bits of a work request's id that the owner chooses.
     pub const WORK_BITS: u32 = 61;
-    /// Bits of an immediate that the owner chooses.
+    /// Number of bits of an immediate that the owner chooses.
     pub const IMMEDIATE_BITS: u32 = 29;
 
     /// The owner with this number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The peers of a process: dense numbers, and the provider that reaches each. Some peers exist when a fabric is opened,
-//! others are added later. None is ever removed, so a number never comes to mean another process.
+//! others are added later. Peers are never removed, so a number always means the same process.
 
 use crate::Peer;
 
@@ -34,7 +34,7 @@ impl Peers {
         self.0[peer.0 as usize]
     }
 
-    /// Whether a peer can use boards of the node.
+    /// Whether a peer can use the node's boards, which are shared memory for collectives.
     pub(crate) fn is_at_boards(&self, peer: Peer) -> bool {
         let route = self.0.get(peer.0 as usize);
         route.is_some_and(|route| matches!(route, PeerRoute::Shm(_) | PeerRoute::Loopback))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one boundary between the verbs vocabulary and the code that carries bytes: a closed set of providers, one per
-//! peer.
+//! The one boundary between the verbs vocabulary and the code that carries bytes. That code is a closed set of
+//! providers; one of them reaches each peer.
 
 mod caps;
 mod cma;
@@ -56,7 +56,7 @@ pub use verbs::{
 };
 use wire::Provider;
 
-/// Calls a method of the provider that reaches a peer; with `&`, one that takes `&self`.
+/// Calls a method of the provider that reaches a peer; with `&`, a method that takes `&self`.
 macro_rules! carried {
     ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
         match $fabric.peers.route($peer) {
@@ -94,8 +94,8 @@ macro_rules! carried {
 /// | the end   | `is_quiet` |
 /// | counts    | `stats`, `counters`, `net_stats`, `net_memory` |
 ///
-/// There are more than sixty methods, one for each call of the vocabulary. Nearly all pass the call on to one provider
-/// or to each.
+/// There are more than sixty methods, one for each call of the vocabulary. Nearly all pass the call on to one provider,
+/// or to all providers.
 #[derive(Debug)]
 pub struct Fabric {
     peers: Peers,
@@ -110,12 +110,12 @@ pub struct Fabric {
     /// The wait counters that this process publishes, if they may be read from outside.
     waits: Option<&'static WaitCounts>,
     wait_set: WaitSet,
-    /// Whether the prepared sleep leaves the network out.
+    /// Whether the prepared sleep skips the network: its descriptors are watched already, and nothing is pending on it.
     leaves_net: bool,
 }
 
 impl Fabric {
-    /// Opens a queue pair to every peer. Costs no memory for peers with which nothing is exchanged.
+    /// Opens a queue pair to every peer. Peers with which nothing is exchanged cost little memory.
     ///
     /// # Errors
     /// When a provider cannot be set up, or no provider reaches some peer.
@@ -201,7 +201,7 @@ impl Fabric {
         }
     }
 
-    /// Largest body of one send, for every present peer.
+    /// Size of the largest body that can be sent to each present peer.
     #[must_use]
     pub fn max_send_bytes(&self) -> usize {
         let all = (0..self.peer_count()).map(|peer| self.caps(Peer(peer)));
@@ -222,13 +222,13 @@ impl Fabric {
         carried!(self, peer, post_send(peer, head, body))
     }
 
-    /// As [`post_send`](Self::post_send), for a frame that only announces what a later poll has to move. If something
+    /// As [`post_send`](Self::post_send), for a frame that only announces data which a later poll moves. If something
     /// was already posted to the peer since the last poll, the frame may leave with the next frame to that peer, or
     /// with the next poll. Without a poll it leaves 0.2 s later.
     ///
-    /// `data`: memory that was [offered](Self::offer) to the peer, which stays as it is until the key is
-    /// [withdrawn](Self::withdraw), and all of which the peer is expected to read. If a read of the data would make
-    /// this process send them anyway, they may leave with the announcement; a read of all of them then ends without a
+    /// `data`: memory that was [offered](Self::offer) to the peer. It does not change until the key is
+    /// [withdrawn](Self::withdraw), and the peer is expected to read all of it. If a read of the data would make this
+    /// process send them anyway, they may leave with the announcement; a read of all of them then ends without a
     /// request.
     ///
     /// # Errors
@@ -258,9 +258,8 @@ impl Fabric {
         }
     }
 
-    /// Posts a send of `BYTES` bytes, eight or four (`head.len` has the same value), if that takes no more than a ring
-    /// slot known to be free: the fast path. `None`: nothing was posted. After `Some(false)` the caller must
-    /// [`ring_bell`](Self::ring_bell).
+    /// The fast path: posts a send of `BYTES` bytes, eight or four, if a ring slot is known to be free. `head.len` must
+    /// be `BYTES`. `None`: nothing was posted. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn post_word<const BYTES: u8>(
         &mut self,
@@ -271,9 +270,9 @@ impl Fabric {
         self.shm.post_word::<BYTES>(peer, head, word)
     }
 
-    /// Posts a send to a peer of this node if a ring slot is known to be free: the fast path for bodies up to
-    /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller
-    /// must [`ring_bell`](Self::ring_bell).
+    /// The fast path for bodies up to [`Caps::max_send_bytes`]: posts a send to a peer of this node if a ring slot is
+    /// known to be free. `None`: nothing was posted, or the peer has no ring. After `Some(false)` the caller must
+    /// [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn post_fast(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
         self.shm.post_fast(peer, head, body)
@@ -288,8 +287,8 @@ impl Fabric {
         }
     }
 
-    /// Posts a send of four or eight bytes over a network, after which no bell must be rung: the fast path. `false`:
-    /// nothing was posted, or no network reaches the peer.
+    /// The fast path to peers over a network: posts a send of four or eight bytes. The caller rings no bell afterwards.
+    /// `false`: nothing was posted, or no network reaches the peer.
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
@@ -300,7 +299,7 @@ impl Fabric {
         }
     }
 
-    /// Rings the bell of a peer that does not poll the ring.
+    /// Rings the [`Bell`] of a peer, which does not poll the ring of this process.
     pub fn ring_bell(&mut self, peer: Peer) {
         self.shm.ring_bell(peer);
     }
@@ -333,7 +332,7 @@ impl Fabric {
         }
     }
 
-    /// Frees memory that [`allocate`](Self::allocate) returned. Returns `false` if it did not, or if the memory was
+    /// Frees memory that [`allocate`](Self::allocate) returned. Returns `false` if the memory is not from there, or was
     /// freed already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
         let freed = self.net.as_mut().is_some_and(|net| net.disown(place));
@@ -347,7 +346,7 @@ impl Fabric {
         node.is_some_and(|node| seat::claim(node, key))
     }
 
-    /// Gives back a claimed board. No other process may have received its key.
+    /// Gives back a claimed board. Call it only if no other process has received the key.
     pub fn unclaim_board(&mut self, key: u32) {
         if let Some(node) = &self.shm.node {
             seat::leave(node, key, 1);
@@ -372,7 +371,7 @@ impl Fabric {
         Seat::take(node, key, members, place)
     }
 
-    /// Gives up the board `key`, if there is one, when `members` do not [take seats](Self::take_seat) at it. Every
+    /// If there is a board `key`, gives it up, because `members` do not [take seats](Self::take_seat) at it. Every
     /// member calls this.
     pub fn decline_board(&mut self, key: u32, members: impl Iterator<Item = Peer>) {
         let near = members
@@ -401,9 +400,9 @@ impl Fabric {
         carried!(self, peer, export(peer, address, bytes))
     }
 
-    /// Names leased memory for `peer`, which can read its present content: a network may make a copy, which the peer
-    /// reads instead. The caller [withdraws](Self::withdraw) the key when the peer has reported that it reads no more,
-    /// or is lost.
+    /// Names leased memory for `peer`, which can read its present content. A network may copy the content; the peer
+    /// then reads the copy. The caller [withdraws](Self::withdraw) the key when the peer has reported that it reads no
+    /// more, or is lost.
     pub fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         carried!(self, peer, offer(peer, address, bytes))
     }
@@ -439,7 +438,7 @@ impl Fabric {
     }
 
     /// Makes gate lines in memory that the other ranks of the node can map, and returns them with their names; returns
-    /// none if there is no such memory, or no more. Gate lines are never freed.
+    /// none if there is no such memory, or it is used up. Gate lines are never freed.
     pub fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
         self.shm.make_lines()
     }
@@ -485,7 +484,7 @@ impl Fabric {
         self.shm.bell_of(peer)
     }
 
-    /// Wakes the sleeping ones of several peers of this node, after stores to memory that those peers poll.
+    /// Wakes those of several peers of this node that sleep, after stores to memory that the peers poll.
     #[inline(always)]
     pub fn nudge_all(&mut self, bells: &[&'static Bell]) {
         if Bell::does_any_sleep(bells) {
@@ -519,9 +518,9 @@ impl Fabric {
         self.net.as_mut()?.next_warning()
     }
 
-    /// The next remark that the user should see once per job, from whichever process: that TCP connections carry the
-    /// messages between two hosts although both have devices, and why; or that a path carries less than the ports at
-    /// its ends.
+    /// The next remark for the user, to be shown once per job, whichever process makes it. It says that TCP connections
+    /// carry the messages between two hosts although both have devices, and why; or that a path carries less than the
+    /// ports at its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }
@@ -556,8 +555,8 @@ impl Fabric {
         self.net.as_ref()?.why_lost(peer)
     }
 
-    /// Whether all that was sent over a network has arrived. If not, the process must poll until it has, before it
-    /// ends.
+    /// Whether all that was sent over a network has arrived. Before the process ends, it must poll until this is
+    /// `true`.
     #[must_use]
     pub fn is_quiet(&mut self) -> bool {
         self.net.as_mut().is_none_or(NetworkProvider::is_quiet)
@@ -718,7 +717,8 @@ impl Fabric {
         }
     }
 
-    /// Sets whether this process polls its rings so often that senders need not ring (a core is free for it).
+    /// Sets whether this process polls its rings so often that senders need not ring its bell. That is so if a core is
+    /// free for the process.
     pub fn set_attentive(&mut self, attentive: bool) {
         self.shm.set_attentive(attentive);
         self.later.set_attentive(attentive);
@@ -732,16 +732,16 @@ impl Fabric {
         self.shm.must_poll()
     }
 
-    /// Whether [`must_poll`](Self::must_poll) holds only because the limit of frames taken one by one is reached: most
-    /// likely more frames are waiting.
+    /// Whether [`must_poll`](Self::must_poll) holds only because the limit of frames taken one by one is reached: then
+    /// more frames are probably waiting.
     #[inline(always)]
     #[must_use]
     pub fn has_run_out(&self) -> bool {
         self.shm.has_run_out()
     }
 
-    /// Checks whether a frame has come over the network, and does nothing else: the fast path of waiting for a remote
-    /// peer. Frames come in the same order as from [`poll`](Self::poll), which must still be called now and then.
+    /// The fast path of waiting for a remote peer: checks only whether a frame has come over the network. Frames come
+    /// in the same order as from [`poll`](Self::poll), which must still be called now and then.
     #[inline(always)]
     pub fn poll_word(&mut self) -> WordPoll {
         match &mut self.net {
@@ -757,7 +757,7 @@ impl Fabric {
         self.net.is_some() && self.shm.is_alone()
     }
 
-    /// Whether there is a network, so that frames may come that [`first_frame`](Self::first_frame) does not return.
+    /// Whether there is a network, over which frames may come that [`first_frame`](Self::first_frame) does not return.
     #[inline(always)]
     #[must_use]
     pub fn has_network(&self) -> bool {
@@ -771,7 +771,7 @@ impl Fabric {
         self.net.as_ref().is_some_and(NetworkProvider::needs_cores)
     }
 
-    /// Whether network events wake a sleeping process; if not, it notices them late.
+    /// Whether network events wake a sleeping process; if not, it notices them late. `true` also without a network.
     #[inline]
     #[must_use]
     pub fn is_woken_by_network(&self) -> bool {
@@ -779,7 +779,7 @@ impl Fabric {
     }
 
     /// Sets whether this process has to wait for its core, because unrelated processes use it; connected peers are
-    /// notified, if the wire to them can carry that.
+    /// notified, if the network's protocol supports that.
     pub fn set_lacks_core(&mut self, lacks_core: bool) {
         if let Some(net) = &mut self.net {
             net.set_lacks_core(lacks_core);

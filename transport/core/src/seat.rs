@@ -253,7 +253,7 @@ impl Seat {
         &self.queue
     }
 
-    /// Takes the next entry of the broadcast queue, and wakes the member that waits for room.
+    /// Takes the next entry of the broadcast queue. If a member waits for room in the queue, wakes it.
     pub fn take_entry(&self, head: &BcastEntryHead) {
         self.queue.take(head);
         let waiter = self.queue.waiter();
@@ -279,8 +279,8 @@ impl Seat {
         }
     }
 
-    /// Wakes each member that sleeps until a round is over, or until certain members have arrived in it, if that has
-    /// happened.
+    /// Wakes the members that sleep until a round is over, or until certain members have arrived in it, and whose event
+    /// has occurred.
     #[inline]
     pub fn wake_those_of_rounds(&self) {
         if self.board.has_sleepers() {
@@ -428,8 +428,9 @@ impl Awaited {
         }
     }
 
-    /// Runs `sleep` such that it is woken when the event occurs. `sleep` must check
-    /// [`has_happened`](Self::has_happened) of its argument first, and return if that is `true`.
+    /// Announces that this process sleeps until the event occurs, and runs `sleep`; the member that causes the event
+    /// then wakes this process. `sleep` must check [`has_happened`](Self::has_happened) of its argument first, and
+    /// return if that is `true`.
     pub fn doze(&self, sleep: impl FnOnce(&Self)) {
         match self.what {
             BoardEvent::Taken(count) => self.seat.queue.sleep_until_taken(count, || sleep(self)),
@@ -490,5 +491,5 @@ pub const NODE_BOARD: u32 = 0;
 /// Index of the permanent board.
 const OF_THE_NODE: u32 = 0;
 const LINE_BYTES: usize = 64;
-/// Most members that poll each other's lines.
+/// Up to this many members poll each other's lines.
 pub const FEW: usize = 8;

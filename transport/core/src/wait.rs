@@ -16,8 +16,8 @@ use std::time::Duration;
 /// `timeout`. May wake spuriously.
 ///
 /// A short sleep ends at a multiple of half of `timeout` on the clock that all processes share. The kernel programs a
-/// core's timer for the sleep that ends first, and again when that sleep is woken early, which costs as much as the
-/// sleep itself. Sleeps that end at the same moment need the timer only once.
+/// core's timer for the sleep that ends first, and again when that sleep is woken early. Programming the timer costs as
+/// much as the sleep itself. Sleeps that end at the same moment need the timer only once.
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
     let limit = end_of(timeout);
     // SAFETY: the kernel checks the address itself (EFAULT); `limit` is valid during the call. The word lies in a
@@ -166,7 +166,7 @@ pub fn yield_core() {
     unsafe { libc::sched_yield() };
 }
 
-/// Yields the core; `true`: another process ran, `false`: none was waiting.
+/// Yields the core. `true`: another thread ran on it; `false`: no thread waited for it.
 #[must_use]
 pub fn yield_to_others() -> bool {
     let before = times_off_core();
@@ -305,9 +305,9 @@ pub(crate) fn random_words(words: &mut [u64]) {
     assert_eq!(got.cast_unsigned(), bytes, "the system gives random bytes");
 }
 
-/// Most words that [`futex_wait_any`] waits for.
+/// Maximum number of words that [`futex_wait_any`] waits for.
 pub(crate) const MOST_WORDS: usize = 16;
-/// Most descriptors that [`poll_readable`] waits for.
+/// Maximum number of descriptors that [`poll_readable`] waits for.
 pub(crate) const MOST_DESCRIPTORS: usize = 16;
 /// `FUTEX2_SIZE_U32`: words of 32 bits.
 const FUTEX2_SIZE_U32: u32 = 2;

@@ -27,7 +27,7 @@ pub(crate) struct WaitSet {
     watcher: Option<Watcher>,
 }
 
-/// A bell of this process, on which it has announced that it will sleep.
+/// A doorbell ([`Bell`]) of this process, on which it has announced that it will sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell {
     pub(crate) bell: &'static Bell,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lets a process sleep on a doorbell and on descriptors at once: the kernel waits for words of memory or for
+//! Lets a process sleep on a doorbell and on descriptors together: the kernel waits for words of memory or for
 //! descriptors, so a thread waits for the descriptors and rings the doorbell. The thread starts at the first such
 //! sleep, and only wakes a process that sleeps.
 
@@ -22,7 +22,8 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches descriptors for the process of a doorbell; `None`: no more threads or descriptors can be created.
+    /// Creates a watcher that, on request, rings `doorbell` when one of `descriptors` is readable; `None`: no more
+    /// threads or descriptors can be created.
     pub(crate) fn new(descriptors: &[RawFd], doorbell: Doorbell) -> Option<Self> {
         let (requests, pending) = sync_channel(1);
         let own: Option<Vec<OwnedFd>> = descriptors

@@ -2,7 +2,7 @@
 //! Memory that is lent to a port: the device reads payloads there, without a copy.
 //!
 //! # Safety
-//! - **L1**: a [`InPlaceMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
+//! - **L1**: an [`InPlaceMemory`] is memory that stays mapped until the port has returned it, and whose owner allows a
 //!   device to read it. The creator of the [`InPlaceMemory`] guarantees both; the value is passed to one port only.
 //! - **L2**: the plug-in may use the memory of each entry of [`Loans`] until `forget` has confirmed that no device
 //!   reads it any more. If `forget` fails, the process is aborted: the memory must not be reused.

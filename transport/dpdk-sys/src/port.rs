@@ -235,7 +235,7 @@ fn give_back(plugin: &Plugin, frames: &mut Vec<RawFrame>) {
     }
 }
 
-/// Most frames in one call that sends or receives.
+/// Maximum number of frames in one call that sends or receives.
 const BURST: u32 = 64;
-/// Most empty buffers taken in one call.
+/// Maximum number of empty buffers that one call gets from the plug-in.
 const TAKEN: u32 = 16;

@@ -39,8 +39,8 @@ pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
     let start = || {
         let plugin = Plugin::load(device)?;
         let arguments = arguments(memory, is_on_bus(device).then_some(device), &allowed_cpus());
-        // DPDK changes the affinity of the thread that starts it, which that thread's children inherit: so a thread of
-        // its own.
+        // DPDK changes the affinity of the thread that starts it, and that thread's children inherit the affinity. So
+        // DPDK is started in a thread of its own.
         let started = std::thread::Builder::new().spawn(move || call(plugin, &arguments));
         let started = started.map_err(|error| format!("no thread: {error}"))?;
         started

@@ -205,7 +205,7 @@ fn dl_error() -> String {
     if message.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: not null, so a C string, and no other call of the dynamic linker was made in this thread since.
+    // SAFETY: not null, so a C string, and no other call of the dynamic linker was made in this thread after that one.
     unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned()

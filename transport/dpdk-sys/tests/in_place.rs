@@ -17,7 +17,8 @@ use dpdk_sys::{DpdkPort, FrameMemory, InPlace, InPlaceMemory, LentPart, Loan, st
 const HEAD: [u8; 60] = [0x5a; 60];
 const FRAME_BYTES: usize = 4400;
 
-/// All tests run in one process, in which DPDK can be started only once and a device opened only once: they take turns.
+/// All tests run in one process, in which DPDK can be started only once and a device opened only once. So the tests
+/// take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A block of memory, and its address.

@@ -6,10 +6,10 @@
 //! limit.
 //! **Never** locks memory or changes a limit: it only reads files of `/proc`.
 
-/// The locked-memory limit of a process, and how much of it registered memory of devices uses.
+/// The locked-memory limit of a process, and the memory that counts against it because devices use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockedMemory {
-    /// The limit in bytes; `None`: unlimited.
+    /// The limit in bytes; `None`: the process has no limit, is exempt from it, or the limit cannot be read.
     pub limit_bytes: Option<u64>,
     /// Memory pinned for devices, in bytes.
     pub used_bytes: u64,

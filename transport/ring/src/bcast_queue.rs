@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The broadcast queue of a board: each entry is published by one member and read by all others, in the order of the
-//! collective calls. A publisher runs ahead of the readers while there is room; no member waits until all have arrived.
+//! collective calls. A publisher may run ahead of the readers while there is room, and no member has to wait for the
+//! arrival of all members.
 //!
 //! An entry is a cache line. A few bytes of data are stored in the entry itself; more are stored in a ring of bytes,
 //! which [`SharedBytes`](crate::SharedBytes) copies. Every member counts the entries that it has published or taken;
@@ -23,8 +24,8 @@ pub struct BcastQueue {
     /// The call that each member has [announced](BcastQueue::announce). Not in a cache line with the counts: waiting
     /// members read the calls each time they poll, and would take the line away from the member that counts.
     calls: [AtomicU64; MEMBERS],
-    /// The member that sleeps until all have taken some number of entries: its place plus one (low half), and that
-    /// number (high half). 0: no member sleeps.
+    /// The member that sleeps until all members have taken a certain number of entries: the place of the sleeping
+    /// member plus one (low half), and that number (high half). 0: no member sleeps.
     waiter: Waiter,
 }
 
@@ -62,7 +63,7 @@ pub struct BcastEntryHead {
 }
 
 impl BcastQueue {
-    /// Entry `number`, if it was published and is not overwritten by a later one.
+    /// The head of entry `number`; `None`: the entry is not published yet, or a later entry has overwritten it.
     #[inline]
     #[must_use]
     pub fn entry(&self, number: u32) -> Option<BcastEntryHead> {
@@ -111,7 +112,8 @@ impl BcastQueue {
         true
     }
 
-    /// Copies the body of an entry from byte `at` on. `false`: the body is too short.
+    /// Copies bytes from the body of entry `number`, from byte `at` on. `false`: the body is too short, and nothing was
+    /// copied.
     #[inline]
     #[must_use]
     pub fn get(&self, number: u32, at: usize, bytes: &mut [u8]) -> bool {
@@ -147,13 +149,14 @@ impl BcastQueue {
             // PAIR(queue-taken): `take` stores it with Release.
             own.wrapping_sub(self.taken_by(place).load(Ordering::Acquire))
         });
-        // A member that has taken more does not limit the result. An impossible count only makes others wait.
+        // A member that has taken more entries than this one does not limit the result. A garbled count makes results
+        // wrong, or makes members wait.
         let most = behind.filter(|behind| *behind <= u32::MAX / 2).max();
         own.wrapping_sub(most.unwrap_or(0))
     }
 
     /// Announces that member `place` is about to sleep until all have taken `count` entries. Then the member must check
-    /// once more whether all have, and sleep only if not.
+    /// once more whether all have done so, and sleep only if some have not.
     pub fn doze(&self, place: u32, count: u32) {
         let word = u64::from(count) << 32 | u64::from(place.wrapping_add(1));
         self.waiter.0.store(word, Ordering::Relaxed);
@@ -178,9 +181,9 @@ impl BcastQueue {
             0 => return None,
             word => ((word >> 32) as u32, (word as u32).checked_sub(1)?),
         };
-        // Each member checks just after it has taken `count` entries. If several do that at once, each sees the counts
-        // of those that fenced before it, so the last one sees all counts; and the waiting member checks once more
-        // itself.
+        // Each member checks just after it has taken `count` entries. If several members do that at the same time, each
+        // sees the counts of those that fenced before it, so the last one sees all counts. And the waiting member
+        // itself checks once more.
         if own != count {
             return None;
         }
@@ -202,7 +205,7 @@ impl BcastQueue {
         self.call(place).load(Ordering::Acquire)
     }
 
-    /// Resets the queue to entry 0. Only while no other member uses the queue.
+    /// Resets the queue to entry 0. Called only while no other member uses the queue.
     pub fn begin(&self) {
         for entry in &self.entries {
             entry.published.store(0, Ordering::Relaxed);
@@ -249,7 +252,7 @@ impl Default for BcastQueue {
     }
 }
 
-/// Most entries that are published and not yet taken by all members.
+/// Maximum number of entries that are published and not yet taken by all members.
 #[cfg(not(loom))]
 pub const ENTRIES: u32 = 64;
 /// In a model: the smallest number with which the queue wraps.
@@ -261,7 +264,7 @@ const MEMBERS: usize = if cfg!(loom) {
     MAX_LOCAL_RANKS as usize
 };
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 6 };
-/// Most bytes in the body of an entry.
+/// Maximum length of the body of an entry, in bytes.
 pub const QUEUE_BODY_BYTES: usize = 8 * BODY_WORDS;
 
 #[cfg(not(loom))]

@@ -137,7 +137,8 @@ impl Default for Bias {
     }
 }
 
-/// Number of turns. The last one never has an owner: threads that revoke the bias so often alternate too much for it.
+/// Number of turns. The last turn never has an owner: if the bias was revoked so often, the threads alternate too much
+/// for a bias.
 const TURNS: usize = if cfg!(loom) { 3 } else { 16 };
 
 #[cfg(all(test, not(loom)))]

@@ -8,8 +8,8 @@
 //! at separate gates for each round, since a member may be some rounds ahead of others.
 //!
 //! Larger data use the two halves of the board in turn, so a member may write for the next round while others still
-//! read this round's data. It must not begin to write before this round is over: then every member has arrived since it
-//! last read the half that is written next (R7).
+//! read this round's data. But it must not begin to write before this round is over. Then every member has read the
+//! previous round's data before it arrived in this round, so the half with those data is free (R7).
 //!
 //! Numbers that another process can garble decide only when a member continues. So a faulty process makes results
 //! wrong, or makes members wait, but causes no access to other memory.
@@ -36,7 +36,7 @@ pub struct Board {
     /// Rounds in which the members' notes differ, at index round modulo [`DEPTH`]: the round's number, and a bit that
     /// makes it non-zero.
     disputed: [AtomicU64; DEPTH as usize],
-    /// The gates of a round, at index round modulo [`DEPTH`].
+    /// The gates of each round, at index round modulo [`DEPTH`].
     gates: [ArrivalGates; DEPTH as usize],
     /// The event for which each member sleeps: a number, and bits for its kind; 0: the member does not sleep.
     awaited: [AtomicU64; MEMBERS],
@@ -48,12 +48,12 @@ pub struct Board {
 struct ArrivalGates {
     /// Counts the groups in which all members have arrived.
     top: ArrivalGate,
-    /// Each counts the arrivals of a group of 16 members, so that not all members write to the same cache line.
+    /// Each gate counts the arrivals of one group of 16 members, so the groups write to different cache lines.
     groups: [ArrivalGate; GROUPS],
 }
 
-/// A count of arrivals (low 16 bits), and the sum of the arriving members' notes, so that a disagreement is found
-/// without reading all notes.
+/// A count of arrivals (low 16 bits), and the sum of the [signatures](RoundNote::signature) of the arriving members'
+/// notes. With the sum a disagreement is found without reading all notes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -104,7 +104,7 @@ impl Board {
             .is_ok()
     }
 
-    /// Resets the board to round 0. Only while no other member uses the board.
+    /// Resets the board to round 0. Called only while no other member uses the board.
     pub fn begin(&self) {
         self.rounds.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Board {
         self.key.store(0, Ordering::Release);
     }
 
-    /// Number of rounds that are over. Their data may be read.
+    /// Number of rounds that are over. The data of the last of these rounds may be read.
     #[inline]
     #[must_use]
     pub fn rounds(&self) -> u32 {
@@ -145,7 +145,7 @@ impl Board {
         self.rounds.load(Ordering::Acquire)
     }
 
-    /// Whether the notes of a round that is over differ.
+    /// Whether the members' notes for `round`, which is over, differ.
     #[must_use]
     pub fn is_disputed(&self, round: u32) -> bool {
         self.disputed_in(round).load(Ordering::Relaxed) == numbered(round)
@@ -198,8 +198,8 @@ impl Board {
     pub fn rise(&self, place: u32) {
         self.awaited_by(place).store(0, Ordering::Relaxed);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // PAIR(board-sleep): another member fences before it looks for sleepers. If it still finds this member asleep,
-        // this member sees its stores after the fence here.
+        // PAIR(board-sleep): another member fences before it looks for sleepers. If that member still finds this member
+        // asleep, this member sees that member's earlier stores after the fence here.
         fence(Ordering::SeqCst);
     }
 
@@ -227,7 +227,7 @@ impl Board {
         &self.awaited[place as usize % MEMBERS]
     }
 
-    /// Whether any member may be sleeping. The caller has published its event before.
+    /// Whether any member may be sleeping. The caller must have published its event before this call.
     #[must_use]
     pub fn has_sleepers(&self) -> bool {
         // PAIR(board-sleep): a member counts itself and fences in `doze`, and then checks for its event once more.
@@ -263,16 +263,16 @@ impl Default for Board {
 }
 
 impl ArrivalGate {
-    /// Counts one of `expected` arrivals. The last one resets the gate and gets the sum of all their notes; `None` for
-    /// the others.
+    /// Counts one of `expected` arrivals. The last arrival resets the gate and returns the sum of the signatures of all
+    /// arrivals; for the other arrivals the result is `None`.
     fn pass(&self, signature: u64, expected: u32) -> Option<u64> {
         // PAIR(board-gate): each arrival acquires from the one before it, so the last one sees the stores of all.
         let before = self.0.fetch_add(1 | signature << 16, Ordering::AcqRel);
         if before & 0xffff != u64::from(expected - 1) {
             return None;
         }
-        // No member arrives at this gate again before the round is over. The last member to arrive publishes that
-        // later, with Release.
+        // No member arrives at this gate again before the round is over. The last member to arrive publishes the end of
+        // the round later, with Release.
         self.0.store(0, Ordering::Relaxed);
         Some((before >> 16).wrapping_add(signature) & SUM)
     }
@@ -291,8 +291,8 @@ impl RoundNote {
         }
     }
 
-    /// 48 bits of a hash of the note: if the members' notes differ, their sum differs from that of equal notes, except
-    /// by chance.
+    /// 48 bits of a hash of the note. If the members' notes differ, the sum of their signatures differs from the sum
+    /// for equal notes, except by chance.
     fn signature(self) -> u64 {
         u64::from(self.word())
             .wrapping_add(1)
@@ -310,7 +310,7 @@ fn numbered(round: u32) -> u64 {
 const FOR_ENTRY: u64 = 1 << 33;
 /// Shift of `below` of [`Sleeps::ForArrivals`].
 const BELOW_SHIFT: u32 = 34;
-/// Members that share a gate.
+/// Number of members in a group, whose arrivals are counted by one gate.
 #[cfg(not(loom))]
 const GROUP: u32 = 16;
 #[cfg(loom)]

@@ -80,10 +80,11 @@ pub unsafe fn copy_overlapping(source: *const u8, target: *mut u8, bytes: usize)
     }
 }
 
-/// Largest block that the C library copies with vector registers: it uses `rep movsb` from 2 KiB on at the earliest,
-/// from 4 KiB with AVX.
+/// Length of a block in bytes: the C library copies so few bytes with vector registers. For longer copies it may use
+/// `rep movsb`, with AVX from 4 KiB on.
 const BLOCK_BYTES: usize = 2048;
-/// A copy is slow if target address minus source address is a multiple of this plus 1 to `SLOW_BYTES` − 1.
+/// A copy is slow if the target address minus the source address, modulo this number, is at least 1 and less than
+/// `SLOW_BYTES`.
 pub const PAGE_BYTES: usize = 4096;
 /// Exclusive end of the range of slow distances, modulo [`PAGE_BYTES`]. On the processors that were measured the range
 /// ends at 32.

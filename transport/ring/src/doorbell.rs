@@ -57,8 +57,8 @@ impl Bell {
         }
     }
 
-    /// Any process: whether at least one of these receivers sleeps, so that the caller should [wake](Self::wake) those
-    /// that do. Everything that they should see must have been stored before this call.
+    /// Any process: whether at least one of these receivers sleeps. If so, the caller should [wake](Self::wake) those
+    /// that sleep. Everything that they should see must have been stored before this call.
     #[inline]
     #[must_use]
     pub fn does_any_sleep(bells: &[&Self]) -> bool {

@@ -15,18 +15,19 @@
 //! boards    16, each: words of the board, then two halves of data (each P times 64 KiB, and at least 2 MiB),
 //!           then a page of lines of each member, then words of the broadcast queue and its ring of 128 KiB
 //! ```
-//! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).
+//! `P` is the number of ranks on the node. Behind the boards lie the ranks' arenas (memory that each rank allocates and
+//! all ranks can map), if the file is that long ([`file_bytes`]).
 //!
 //! The file is sparse: a page costs memory when it is first touched, and a pair that exchanges no frames touches none.
 
-/// Slots of a ring.
+/// Number of slots of a ring.
 #[cfg(not(loom))]
 pub const SLOTS: u32 = 64;
-/// Slots of a ring in a model: the smallest that wraps.
+/// Number of slots of a ring in a model: the smallest number with which the ring wraps.
 #[cfg(loom)]
 pub const SLOTS: u32 = 2;
 
-/// 64-bit words of a slot's body.
+/// Number of 64-bit words in a slot's body.
 #[cfg(not(loom))]
 pub(crate) const SLOT_WORDS: usize = 6;
 #[cfg(loom)]
@@ -35,39 +36,38 @@ pub(crate) const SLOT_WORDS: usize = 1;
 /// Bytes of a slot's body.
 pub const SLOT_BODY_BYTES: usize = 8 * SLOT_WORDS;
 
-/// Ranks that one node segment can hold.
+/// Maximum number of ranks in one node segment.
 pub const MAX_LOCAL_RANKS: u32 = 1024;
 
-/// Words of pending bits in a bell.
+/// Number of words with pending bits in a bell.
 #[cfg(not(loom))]
 pub(crate) const PENDING_WORDS: usize = MAX_LOCAL_RANKS as usize / 64;
 #[cfg(loom)]
 pub(crate) const PENDING_WORDS: usize = 1;
 
-/// Bounce buffers in the pool of each rank, which it fills as a sender.
+/// Number of bounce buffers in the pool of each rank. The rank fills them as a sender.
 pub const POOL_BUFFERS: u32 = 64;
 
-/// Places in memory of each bounce buffer, of which one is in use at a time. All places together are larger than a
-/// core's private caches, since writing a line that is still in the cache of its last reader runs at a third of the
-/// speed.
+/// Number of places in memory of each bounce buffer; one place is in use at a time. All places together are larger than
+/// a core's private caches: writes to a line that is still in the cache of its last reader run at a third of the speed.
 pub const POOL_PLACES: u32 = 4;
 
-/// Used in place of a buffer's number, this means the buffer that the sender fills for this receiver only.
+/// In place of a buffer's number, this number means the buffer that the sender fills only for this receiver.
 pub const OWN_BUFFER: u32 = POOL_BUFFERS * POOL_PLACES;
 
 /// Bytes of one bounce buffer.
 pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 
-/// Boards of a segment. Board 0 is for all ranks of the node together.
+/// Number of boards of a segment. Board 0 is for all ranks of the node together.
 pub const BOARDS: u32 = 16;
 
-/// Bytes of a board's half that each rank of the node adds: the most bytes of one round are this times the number of
-/// ranks.
+/// Each rank of the node adds this number of bytes to the size of a board's half. So the data of one round have at most
+/// this number of bytes times the number of ranks.
 pub const BOARD_PART_BYTES: usize = 64 * 1024;
 
-/// Least bytes of a board's half: both halves together are larger than a core's private caches. Successive rounds use
-/// all parts of a half in turn, since writing a line that is still in the cache of its last reader runs at a third of
-/// the speed.
+/// Minimum size of a board's half in bytes: both halves together are larger than a core's private caches. Successive
+/// rounds use all parts of a half in turn, since writes to a line that is still in the cache of its last reader run at
+/// a third of the speed.
 pub const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bytes of one member's lines in a board.
@@ -136,7 +136,7 @@ pub const fn board_half_bytes(local_size: u32) -> usize {
     }
 }
 
-/// Most bytes of data of one round of a board.
+/// Maximum size of the data of one round of a board, in bytes.
 #[must_use]
 pub const fn board_room_bytes(local_size: u32) -> usize {
     local_size as usize * BOARD_PART_BYTES

@@ -12,22 +12,22 @@
 //! in the other direction: the receiver's count of consumed slots (credit), and its *attention*, that is, whether it
 //! polls the ring. The *bell* of a receiver holds one *pending* bit for each sender, and the word that the receiver
 //! sleeps on. The *pool* of a sender holds buffers for bodies that do not fit a slot. A sender also has one *own
-//! buffer* for each receiver, so receivers that do not poll cannot hold all buffers. A *gate line* signals to a sender
-//! that a buffer may be written, and to the receiver that the buffer was written. With an *offer*, the reader of large
-//! data lets the owner of the data do a part of the copy. A *board* is memory in which ranks that run a collective
-//! together put their data and wait for each other; few data are in each member's own *lines*. A board's *broadcast
-//! queue* carries entries from one member to all others, which need not have arrived yet.
+//! buffer* for each receiver, for the case that receivers that do not poll hold all buffers of the pool. A *gate line*
+//! signals to a sender that a buffer may be written, and to the receiver that the buffer was written. With an *offer*,
+//! the reader of large data lets the owner of the data do a part of the copy. A *board* is memory in which ranks that
+//! run a collective together put their data and wait for each other; few data are in each member's own *lines*. A
+//! board's *broadcast queue* carries entries from one member to all others, which need not have arrived yet.
 //!
 //! # Invariants
-//! - **R1** A slot belongs to the producer from the moment when the credit for the lap is returned until its head is
-//!   published. From then on it belongs to the consumer, until the next credit is returned. Only the producer writes a
-//!   slot. A process that breaks this garbles payloads; it cannot make another process access other memory, since every
-//!   word is atomic and every count is checked.
+//! - **R1** A slot belongs to the producer until its head is published. From then on it belongs to the consumer, until
+//!   the credit for the frame is returned; then it is the producer's again. Only the producer writes a slot. A process
+//!   that breaks this garbles payloads; it cannot make another process access other memory, since every word is atomic
+//!   and every count is checked.
 //! - **R2** Slots are published in order, each with the sequence number `position + 1`.
 //! - **R3** A receiver that goes to sleep never misses a published frame: either the sender sees that the receiver does
 //!   not poll the ring, and rings the bell; or the receiver sees the frame, since it fences after it stops polling and
 //!   then polls once more.
-//! - **R4** A credit count that is not between the known credit and the number of frames sent frees no slot.
+//! - **R4** A credit count is ignored if it is below the known credit or above the number of frames sent.
 //! - **R5** Of all senders that ring one sleeper, exactly one makes the system call that wakes it.
 //! - **R6** A round of a board is over only when each member has arrived in it once.
 //! - **R7** A member writes to a half of a board only before it arrives in the present round, and after the previous

@@ -117,8 +117,8 @@ impl MemberLines {
         published.reduce(later).unwrap_or(0)
     }
 
-    /// Resets the lines to those of a member that has not arrived in any round. Only while no other member uses the
-    /// board.
+    /// Resets the lines to those of a member that has not arrived in any round. Called only while no other member uses
+    /// the board.
     pub fn begin(&self) {
         for line in &self.lines {
             line.published.store(0, Ordering::Relaxed);
@@ -155,7 +155,7 @@ pub const DEPTH: u32 = 32;
 #[cfg(loom)]
 pub const DEPTH: u32 = 3;
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 15 };
-/// Most bytes of data in the line of a round.
+/// Maximum size of the data in the line of a round, in bytes.
 pub const LINE_BODY_BYTES: usize = 8 * BODY_WORDS;
 
 #[cfg(not(loom))]

@@ -4,10 +4,10 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Offers that each rank can have open as a reader.
+/// Maximum number of offers that each rank can have open as a reader.
 pub const OFFERS: u32 = 64;
 
-/// Chunks that one transfer can be cut into.
+/// Maximum number of chunks of one transfer.
 pub const MAX_CHUNKS: u32 = 0x7fff;
 
 /// One transfer that the reader offers to share, in its own cache line in the reader's region. All words 0: no transfer
@@ -36,9 +36,9 @@ pub enum ChunkClaim {
 /// The progress of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Helped {
-    /// Chunks that the helper has finished, written or failed.
+    /// Number of chunks that the helper has finished, including those that it could not write.
     pub chunks: u32,
-    /// Whether the helper could not write one of them.
+    /// Whether the helper could not write at least one of these chunks.
     pub failed: bool,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which of a sender's bounce buffers are in use. The sender acquires a buffer, fills it and names it in a frame; the
-//! receiver copies the bytes out and releases the buffer. [`PoolBuffer`](crate::PoolBuffer) copies the bytes in and
-//! out.
+//! Records which of a sender's bounce buffers are in use. The sender acquires a buffer, fills it and names it in a
+//! frame; the receiver copies the bytes out and releases the buffer. [`PoolBuffer`](crate::PoolBuffer) copies the bytes
+//! in and out.
 
 use crate::layout::{POOL_BUFFERS, POOL_PLACES};
 use crate::sync::{AtomicU32, Ordering};
@@ -82,7 +82,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Takes the next free buffer, in its next place. The shared half is read only if no buffer is known to be free.
-    /// This is for receivers on other cores: reading the shared half costs as much as a message there, and the buffer
+    /// This is for receivers on other cores: then reading the shared half costs as much as a message, and the buffer
     /// used last is still in the receiver's cache.
     pub fn acquire_in_turn(&mut self) -> Option<u32> {
         let index = self.next_free()?;

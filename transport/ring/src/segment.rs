@@ -339,9 +339,9 @@ impl PoolBuffer {
         unsafe { copy(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
-    /// Copies `source`, as much as fits, into the buffer with stores that bypass this core's caches. For a receiver
-    /// that shares no cache with this core: it reads a line that is dirty in this core's cache at several times the
-    /// cost of a read from memory.
+    /// Copies `source`, as much as fits, into the buffer with stores that bypass this core's caches. This is for a
+    /// receiver that shares no cache with this core: if it reads a line that is dirty in this core's cache, the read
+    /// costs several times as much as a read from memory.
     pub fn fill_past_caches(&self, source: &[u8]) {
         let length = source.len().min(POOL_BUFFER_BYTES);
         let (lines, rest) = source[..length].as_chunks::<64>();

@@ -192,7 +192,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// A producer that publishes its counters in `published`. Called before the first frame is sent.
+    /// Makes this producer publish its counters in `published`. Called before the first frame is sent.
     #[must_use]
     pub fn with_counts(self, published: &'a ProducerCounts) -> Self {
         Self { published, ..self }
@@ -275,7 +275,7 @@ impl<'a> Producer<'a> {
         &self.ring.slots[(self.sent % SLOTS) as usize]
     }
 
-    /// R1: the slot is the producer's until its head is published.
+    /// Publishes the frame in `slot`. `true`: the receiver polls this ring. R1: from now on the slot is the consumer's.
     #[inline(always)]
     fn publish(&mut self, slot: &RingSlot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
@@ -387,8 +387,8 @@ impl<'a> Consumer<'a> {
         Some(Peeked { slot, head })
     }
 
-    /// The next frame, if one is published that has this kind and length and no flags: this costs one comparison.
-    /// Otherwise as [`peek`](Self::peek).
+    /// Like [`peek`](Self::peek), but returns the next frame only if it has this kind and length and no flags. This
+    /// check costs one comparison.
     #[inline(always)]
     #[must_use]
     pub fn peek_plain(&self, kind: u8, len: u8) -> Option<Peeked<'a>> {
@@ -412,7 +412,8 @@ impl<'a> Consumer<'a> {
     #[inline(always)]
     pub fn take(&mut self) -> bool {
         self.next = self.next.wrapping_add(1);
-        // By the frame number, so the credit of at most one batch is held back, whatever was returned in between.
+        // A batch ends at a fixed frame number, so the credit of at most one batch is held back, even if credit was
+        // returned in between.
         let ends_a_batch = self.next.is_multiple_of(CREDIT_BATCH);
         if ends_a_batch {
             self.return_credit();
@@ -461,7 +462,7 @@ impl<'a> Consumer<'a> {
         self.line.own_releases.store(next, Ordering::Release);
     }
 
-    /// Signals to the sender that this ring is polled and its bell need not be rung.
+    /// Signals to the sender that this ring is polled and that the bell need not be rung.
     ///
     /// Before it sleeps, the caller must call [`end_polling`](Self::end_polling), then make every running thread of the
     /// node execute a full fence (`membarrier`), then poll the ring once more.

@@ -6,12 +6,12 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering,
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// The sender's half of an asymmetric fence: free, because the other half is a [heavy fence](crate::doorbell).
+/// The fast half of an asymmetric fence. The other half is a [heavy fence](crate::doorbell).
 ///
-/// It only keeps the compiler from moving a load behind it (of the attention) above a store before it (the slot's
-/// publication). The other side, for example a receiver that withdraws its attention, is rare, and pays for both: it
-/// makes every running thread of the node execute a full fence with a system call. Loom has no such call, so there both
-/// halves are full fences.
+/// The fast half costs no instruction: it only keeps the compiler from moving a later load (for example, of the
+/// attention) above an earlier store (of the slot's head). The heavy fence is rare: for example, a receiver makes it
+/// when it stops polling. It is a system call that makes all other running threads execute a full fence. Loom has no
+/// such call, so in a model both halves are full fences.
 #[inline(always)]
 pub(crate) fn light_fence() {
     #[cfg(not(loom))]
@@ -43,7 +43,8 @@ mod own {
             self.0.store(value, Ordering::Release);
         }
 
-        /// Any thread: loads the value, and then sees the owner's stores before its publication.
+        /// Any thread: loads the value. Afterwards the thread sees all stores that the owner made before it published
+        /// the value.
         pub(crate) fn observe(&self) -> u32 {
             // PAIR(own-count): `publish` stores it with Release.
             self.0.load(Ordering::Acquire)

@@ -12,7 +12,7 @@ pub struct Turnstile {
     word: AtomicU32,
     /// Number of waiting threads.
     waiting: AtomicU32,
-    /// Passes since a waiting thread last entered. The holder of the lock counts them while threads wait.
+    /// Number of passes since a waiting thread last entered. The holder of the lock counts them while threads wait.
     passes: AtomicU32,
     /// The thread that has offered the lock.
     offerer: AtomicUsize,
@@ -33,8 +33,8 @@ impl Turnstile {
         free.is_ok()
     }
 
-    /// Counts the calling thread as waiting: from now on the holder offers the lock. The thread must try to
-    /// [enter](Self::enter_waiting) until it has succeeded.
+    /// Counts the calling thread as waiting: from now on the holder counts its passes, and after some passes it offers
+    /// the lock. The thread must try to [enter](Self::enter_waiting) until it has succeeded.
     pub fn begin_to_wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
@@ -67,8 +67,8 @@ impl Turnstile {
                 .is_ok()
     }
 
-    /// Leaves the lock. `true`: the lock is offered, because a thread waits and there were many passes or it
-    /// [insists](Self::insist); the caller must wake the threads that [sleep](Self::word).
+    /// Leaves the lock. `true`: the lock is offered, because a thread waits, and there were many passes or that thread
+    /// [insists](Self::insist). Then the caller must wake the threads that [sleep](Self::word).
     #[inline(always)]
     #[must_use = "those that sleep are to be woken"]
     pub fn leave(&self, thread: usize) -> bool {
@@ -146,7 +146,7 @@ impl Default for Turnstile {
     }
 }
 
-/// Passes after which the holder offers the lock while threads wait.
+/// Number of passes after which the holder offers the lock, if threads wait.
 const PASSES: u32 = if cfg!(loom) { 2 } else { 128 };
 
 #[cfg(all(test, not(loom)))]

@@ -4,8 +4,9 @@
 //!
 //! The owner writes the counters only when it is about to sleep, so they cost nothing where latency matters. The tool
 //! maps no memory: it reads the words from the segment's file ([`WaitsSeen::from_bytes`]), and compares two readings.
-//! If the number of waits is unchanged and that of sleeps (`turns`) has grown, the owner was in one wait between the
-//! readings. If the number of sleeps is unchanged too, the owner was not waiting, or was stopped.
+//! If the number of waits (`begun`) is unchanged and the number of sleeps (`turns`) has grown, the owner was in one and
+//! the same wait between the readings. If the number of sleeps is unchanged too, the owner was not waiting, or was
+//! stopped.
 
 use crate::sync::{AtomicU32, Ordering};
 

@@ -62,7 +62,7 @@ impl Memory {
 
     /// Zeroes everything behind the head page.
     fn clear(&self) {
-        // SAFETY: one page in, the rest of the memory follows.
+        // SAFETY: the memory is longer than its first page.
         let rest = unsafe { self.base.add(4096) };
         // SAFETY: the rest of the memory is that long and writable, and only this thread uses it.
         unsafe { rest.write_bytes(0, self.bytes - 4096) };

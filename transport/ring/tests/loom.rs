@@ -292,8 +292,8 @@ fn two_ringers_make_one_wake_up() {
     });
 }
 
-/// R3 with attention: the sender does not ring the bell only if the receiver will certainly poll again. (PAIR
-/// attention; the heavy fence, a system call in reality, is a full fence here.)
+/// R3 with attention: if the sender does not ring the bell, the receiver certainly polls again. (PAIR attention; the
+/// heavy fence, a system call in reality, is a full fence here.)
 #[test]
 fn withdrawn_attention_never_hides_a_frame() {
     model(|| {
@@ -845,7 +845,8 @@ fn claim_or_revoke_gives_the_memory_one_owner() {
     });
 }
 
-/// R3 for gates: a process that goes to sleep sees the other process's store in its last check, or is woken.
+/// R3 for gates: a process that goes to sleep either sees the other process's store when it checks once more, or is
+/// woken.
 #[test]
 fn sleeper_at_a_gate_is_woken_or_sees_it_open() {
     model(|| {

@@ -280,8 +280,8 @@ fn help(side: &mut Side) {
     }
 }
 
-/// R3 and R5: a process that dozes never stays asleep with a frame in its ring, and each claimed wake-up ends exactly
-/// one doze.
+/// R3 and R5: a process that announces its sleep (`Bell::doze`) never stays asleep with a frame in its ring, and each
+/// claimed wake-up ends exactly one sleep.
 #[test]
 fn sleeping_process_is_woken_once_per_sleep() {
     with_child("sleeps", |side, _| {
@@ -312,7 +312,7 @@ fn doze(side: &mut Side) {
                 std::thread::yield_now();
             }
             // If the other process has claimed the wake-up, this exchange fails and is counted; otherwise it ends the
-            // doze.
+            // announced sleep.
             woken += u64::from(bell.wake() == Wake::Nothing);
             if let Some(frame) = side.consumer.pop() {
                 break frame;

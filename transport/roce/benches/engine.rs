@@ -3,7 +3,7 @@
 //! copied.
 //!
 //! `cargo bench -p roce` prints packets per second, acknowledgements included. The time includes requester, responder,
-//! completer and the parsing on both sides, but neither the ICRC nor the carrier's copies and system calls.
+//! completer and the parsing on both sides. It excludes the ICRC, and the carrier's copies and system calls.
 
 #![allow(
     missing_docs,

@@ -46,7 +46,7 @@ pub struct DatagramConfig {
     pub partition: u16,
     /// Path MTU: the longest datagram that an adapter accepts.
     pub path_mtu: PathMtu,
-    /// Most datagrams that are queued, or whose completions were not polled.
+    /// Maximum number of datagrams that are queued or whose completions were not polled.
     pub send_depth: usize,
 }
 

@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(Icrc::new(&network, &carried[..20]).finish(), wanted);
     }
 
-    /// A packet with `bytes` bytes added, whose IPv4 header has this id: the headers that a receiver with a socket
-    /// assumes (id 0), and the bytes that it receives.
+    /// A packet with `bytes` bytes added; its IPv4 header has this id. Returns the headers that a receiver with a
+    /// socket assumes (id 0), and the bytes that it receives.
     fn with_id(id: u16, bytes: u8) -> (NetworkHeaders, Vec<u8>) {
         let mut packet = PACKET.to_vec();
         packet.extend(0..bytes);

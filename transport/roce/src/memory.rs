@@ -13,7 +13,7 @@ pub trait RegisteredMemory {
     /// Checks that all `bytes` from `address` on lie in the region of `key`, and that the region allows `access`.
     ///
     /// # Errors
-    /// The first of these rules that is violated.
+    /// The key names no region, the bytes do not all lie in the region, or the region does not allow the access.
     fn check(
         &self,
         key: u32,

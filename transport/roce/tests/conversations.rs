@@ -11,7 +11,7 @@ use common::end::{End, address};
 use roce::format::{MessagePosition, NetworkHeaders, OpcodeClass, Packet};
 use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode, RoceSge};
 
-/// Pairs of connected QPNs, of host 1 and of host 2.
+/// Pairs of connected queue pairs: the QPN on host 1, and the QPN on host 2.
 const CONVERSATIONS: [(u32, u32); 8] = [
     (17, 17),
     (18, 19),
@@ -205,7 +205,8 @@ fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
     Some(flow)
 }
 
-/// An end with the memory that the requests access, with the content that it had for `rdma_rxe`.
+/// An end with the memory that the requests access. The memory has the content that it had when `rdma_rxe` executed
+/// them.
 fn responder(flow: &Flow) -> End {
     let mut end = End::new(flow.config, address(3 - flow.to_host));
     add_memory(&mut end.arena, flow);

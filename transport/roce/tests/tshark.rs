@@ -141,8 +141,8 @@ fn requests(capture: &mut Capture) {
     );
 }
 
-/// Records the conversations with a peer without a receive buffer, of a lost request, of a refused request, and of an
-/// ECN-marked packet.
+/// Records conversations in which the peer has no receive buffer, a request is lost, a request is refused, and a packet
+/// is ECN-marked.
 fn refusals(capture: &mut Capture) {
     let (mut one, mut two) = ends();
     let body = sge(7, 0, 600);
@@ -342,7 +342,8 @@ fn wireshark_dissects_every_opcode_alike() {
         opcodes.insert(wire[0]);
         compare(wire, fields);
     }
-    // All opcodes of a reliable connection except SEND with invalidation, both opcodes of datagrams, and the CNP.
+    // All opcodes of a reliable connection (except SEND with invalidation), both opcodes of datagrams, and the opcode
+    // of the CNP.
     let wanted: BTreeSet<u8> = (0..=0x14).chain([0x64, 0x65, 0x81]).collect();
     assert_eq!(opcodes, wanted);
 }

@@ -19,10 +19,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it. Each arena is at
-/// least as large as the machine's memory, since it is not known how much the ranks need; untouched pages cost nothing.
-/// If the hard limit of file size is too small for the arenas, the file has none. During the call the process's soft
-/// limit of file size may be raised.
+/// Makes an empty node segment for `local_size` ranks of a job, with an arena for each rank behind it: memory that the
+/// rank allocates and all ranks can map. Each arena is at least as large as the machine's memory, since it is not known
+/// how much the ranks need; untouched pages cost nothing. If the hard limit of file size is too small for the arenas,
+/// or memory files are forbidden, the segment has no arenas. During the call the process's soft limit of file size may
+/// be raised.
 ///
 /// # Errors
 /// A message, if the system provides no such memory, or the hard limit of file size is too small even without arenas.
@@ -55,7 +56,7 @@ pub fn make(job: u64, local_size: u32) -> Result<OwnedFd, String> {
 }
 
 /// Makes an empty node segment for `local_size` ranks of a job, with an arena of `arena_bytes` bytes for each rank
-/// behind it. The limits of file size are not considered.
+/// behind it. If memory files are forbidden, the segment has no arenas. The limits of file size are not considered.
 ///
 /// # Errors
 /// A message, if the system provides no such memory.
@@ -96,8 +97,8 @@ fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// The reason why this system provides no memory files, so that the ranks of a node share a file of `/dev/shm`. `None`:
-/// it provides them.
+/// The reason why this system provides no memory files; then the ranks of a node share a file of `/dev/shm`. `None`:
+/// the system provides memory files.
 #[must_use]
 pub fn why_named() -> Option<String> {
     let error = memory_file(1).err().filter(|error| is_refusal(*error))?;

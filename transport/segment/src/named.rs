@@ -7,8 +7,9 @@
 //! - If the process is killed in that short time, the file `rmpi-segment-…` is left behind.
 //! - It cannot be sealed: if a process of the same user that has the descriptor truncates the file, processes that use
 //!   it are killed (`SIGBUS`).
-//! - The file system may be small (64 MiB in many containers). So all pages are allocated at once, and there are no
-//!   arenas: if the file system is too small, the result is an error here, not a signal at the first access.
+//! - The file system may be small (64 MiB in many containers). So all pages are allocated when the file is made, and
+//!   there are no arenas: if the file system is too small, the result is an error here, not a signal at the first
+//!   access.
 
 use std::os::fd::OwnedFd;
 

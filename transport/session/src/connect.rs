@@ -6,8 +6,8 @@
 //! The initiator creates its end and sends [`LinkMessage::Connect`]. The other side creates its end, connects it and
 //! sends [`LinkMessage::Accept`]. Then the initiator connects its end and sends [`LinkMessage::Ready`]. (These are REQ,
 //! REP and RTU of InfiniBand's connection manager.) Each attempt has a number, which is larger than those of all
-//! earlier attempts of the two processes. If both initiate at once, the attempt with the larger number is continued; if
-//! the numbers are equal, that of the process with `is_first`.
+//! earlier attempts of the two processes. If both initiate at the same time, the attempt with the larger number is
+//! continued; if the numbers are equal, that of the process with `is_first`.
 //!
 //! A byte stream is connected as soon as it exists. With such a carrier the messages are sent over the carrier itself,
 //! and Ready is not needed.
@@ -107,7 +107,7 @@ pub struct Connection<Q> {
     tries: u8,
     /// No Connect is sent before this time, because an attempt has failed.
     retry_at_ns: u64,
-    /// Whether the peer is considered unreachable: it did not reply, and nothing was received from it since.
+    /// Whether the peer is considered unreachable: it did not reply, and nothing was received from it after that.
     is_unreachable: bool,
 }
 
@@ -326,7 +326,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.deadline_ns = NEVER;
     }
 
-    /// Records that a packet arrived over the local end. If Accept was sent for it, the other end is connected too.
+    /// Records that a packet arrived over the local end. If Accept was sent for that end, the other end is connected
+    /// too.
     #[inline(always)]
     pub fn note_arrival(&mut self) {
         if let CarrierState::Accepted { end } = self.state {

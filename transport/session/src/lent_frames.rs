@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flow control of large frames. A receiver lends the buffer of a large frame to its caller, which returns it later;
-//! here the frames of one sender that are lent are counted. Both sides count from the first frame on; the counters have
+//! Flow control of large frames. A receiver lends the buffer of a large frame to its caller, which returns the buffer
+//! later. This file counts the lent frames of one sender. Both sides count from the first frame on; the counters have
 //! 16 bits and wrap.
 
 /// The counters of large frames to a peer and from it.
@@ -44,8 +44,8 @@ impl LentFrames {
         }
     }
 
-    /// Counts a returned frame of the peer. `true`: so many returned frames are not reported that an acknowledgement
-    /// must be sent, because the peer may be waiting for it.
+    /// Counts a returned frame of the peer. `true`: many returned frames are not reported yet, so an acknowledgement
+    /// must be sent: the peer may be waiting for it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) -> bool {
         self.returned = self.returned.wrapping_add(1);
@@ -65,8 +65,8 @@ impl LentFrames {
     }
 }
 
-/// Largest number of large frames of one sender that are lent at a time, so that no peer can occupy all receive
-/// buffers.
+/// Maximum number of large frames of one sender that are lent at a time. Because of this limit no peer can occupy all
+/// receive buffers.
 pub(crate) const LENT_FRAMES_MAX: u16 = 32;
 
 #[cfg(test)]

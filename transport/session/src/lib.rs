@@ -71,7 +71,7 @@ pub use window_probe::WindowProbe;
 
 /// Largest number of outstanding packets to one peer.
 pub const WINDOW: u32 = 64;
-/// Number of received, unacknowledged packets after which an acknowledgement is sent on its own, not with a packet.
+/// After this number of received, unacknowledged packets an acknowledgement is sent on its own, not with a packet.
 pub const ACK_EVERY: u32 = WINDOW / 4;
 /// Index of a packet's memory: a send slot or a receive buffer.
 pub type Slot = u32;
@@ -339,7 +339,7 @@ impl Session {
         }
     }
 
-    /// The current acknowledgement, for a message that is sent now: it counts as sent.
+    /// Returns the current acknowledgement, for a message that is sent now, and records that it is sent.
     #[inline(always)]
     pub fn take_ack(&mut self) -> Ack {
         self.order.mark_acknowledged();
@@ -360,8 +360,8 @@ impl Session {
         self.order.force_ack();
     }
 
-    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets are sent to the peer
-    /// soon, which carry one.
+    /// Returns whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets that carry an
+    /// acknowledgement are sent to the peer soon. Revokes [`force_ack`](Self::force_ack).
     pub fn take_ack_due(&mut self, is_answered: bool) -> bool {
         self.order.take_ack_due(is_answered)
     }
@@ -388,8 +388,8 @@ impl Session {
         self.lent.post();
     }
 
-    /// Counts a returned large frame of the peer. `true`: so many are not reported that an acknowledgement must be
-    /// sent, because the peer may be waiting for it.
+    /// Counts a returned large frame of the peer. `true`: many returned frames are not reported yet, so an
+    /// acknowledgement must be sent: the peer may be waiting for it.
     #[inline(always)]
     pub fn give_back(&mut self) -> bool {
         self.lent.give_back()

@@ -159,8 +159,8 @@ impl ReceiveOrder {
         self.is_ack_forced = true;
     }
 
-    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets are sent to the peer
-    /// soon, which carry one.
+    /// Returns whether an acknowledgement must be sent now, on its own. `is_answered`: whether packets that carry an
+    /// acknowledgement are sent to the peer soon. Revokes [`force_ack`](Self::force_ack).
     pub(crate) fn take_ack_due(&mut self, is_answered: bool) -> bool {
         let anyway = std::mem::take(&mut self.is_ack_forced);
         anyway

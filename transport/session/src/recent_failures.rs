@@ -16,7 +16,7 @@ impl RecentFailures {
         self.last = ticks(now_ns);
     }
 
-    /// Number of failures since the last minute that had none.
+    /// Number of failures since the last minute without a failure.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
         // Negative if another thread has recorded a failure since the caller read the clock.
@@ -28,7 +28,8 @@ impl RecentFailures {
     }
 }
 
-/// The time in units of 17 ms, which a `u32` holds for two years: a job may run for weeks between two failures.
+/// The time in units of 17 ms. A `u32` of this unit wraps only after two years: a job may run for weeks between two
+/// failures.
 #[allow(clippy::cast_possible_truncation, reason = "it wraps")]
 const fn ticks(now_ns: u64) -> u32 {
     (now_ns >> TICK_SHIFT) as u32

@@ -32,7 +32,7 @@ impl ResendTimer {
         self.round_ns != 0
     }
 
-    /// Age in nanoseconds at which a packet counts as lost if later packets have arrived.
+    /// If later packets have arrived, a packet of this age in nanoseconds counts as lost.
     pub(crate) fn late_ns(&self) -> u64 {
         match self.round_ns {
             0 => u64::MAX,
@@ -50,12 +50,12 @@ impl ResendTimer {
         (usual << self.backoff).min(TIMEOUT_NS_MAX)
     }
 
-    /// Records a timeout: the next one is twice as long.
+    /// Records a timeout: the next timeout is twice as long, up to a limit.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// Records that anything new was acknowledged.
+    /// Records that something new was acknowledged.
     #[inline(always)]
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = 0;
@@ -67,10 +67,10 @@ impl ResendTimer {
     }
 }
 
-/// Smallest age of a late packet, since networks reorder packets by some microseconds.
+/// Minimum age of a late packet in nanoseconds: networks reorder packets by some microseconds.
 const LATE_NS_MIN: u64 = 20_000;
 const FIRST_TIMEOUT_NS: u64 = 20_000_000;
-/// Smallest timeout, since a receiver that is not scheduled does not reply for some milliseconds.
+/// Minimum timeout in nanoseconds: a receiver that is not scheduled does not reply for some milliseconds.
 const TIMEOUT_NS_MIN: u64 = 4_000_000;
 const TIMEOUT_NS_MAX: u64 = 1_000_000_000;
 const BACKOFF_MAX: u8 = 6;

@@ -367,5 +367,5 @@ impl Window {
     }
 }
 
-/// Entries that remain allocated for an idle peer on a lossy carrier.
+/// Number of entries that remain allocated for an idle peer on a lossy carrier.
 const IDLE_CAPACITY: usize = 4;

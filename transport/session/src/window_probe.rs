@@ -26,7 +26,7 @@ impl WindowProbe {
         is_due
     }
 
-    /// Whether packets wait for room, which `session` still does not have.
+    /// Returns whether packets still wait for room. If `session` has room now, ends the probes.
     pub fn is_blocked(&mut self, session: &Session) -> bool {
         if self.is_blocked && session.room() != 0 && session.may_lend() {
             (self.is_blocked, self.probes) = (false, self.probes.min(1));
@@ -52,7 +52,7 @@ impl WindowProbe {
 
 /// Interval between the first two probes.
 const PROBE_INTERVAL_NS: u64 = 20_000_000;
-/// The interval doubles with each probe, up to this number of probes.
+/// The interval doubles with each probe until this number of probes is reached.
 const PROBES_MAX: u8 = 4;
 
 #[cfg(test)]

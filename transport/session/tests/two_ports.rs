@@ -50,7 +50,7 @@ impl Drop for Failing {
     }
 }
 
-/// For each fault, the average number of turns between two; 0: it never occurs.
+/// For each fault, the average number of turns between two occurrences; 0: it never occurs.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     resets: usize,
@@ -287,7 +287,7 @@ fn stable_streams_deliver_once_over_one_stream() {
         for seen in pair.seen() {
             let all = (seen.joined, seen.broken, seen.twice, seen.silent);
             assert_eq!(all, (1, 0, 0, 0), "{seen:?}");
-            // If both ends have sent Connect at once, one of the two attempts is refused.
+            // If both ends have sent Connect at the same time, one of the two attempts is refused.
             assert!(seen.refused <= 1, "{seen:?}");
         }
     });

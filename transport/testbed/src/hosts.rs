@@ -61,8 +61,8 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
             .of_local_rank(me)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
-        // Only devices, or their emulation on a host without devices. With TCP enabled, TCP would be used there
-        // instead.
+        // Only devices, or their emulation on a host without devices. If TCP were enabled, a host without devices would
+        // use TCP instead of the emulation.
         providers: Providers {
             tcp: false,
             verbs: std::env::var_os("RMPI_DPDK").is_none(),
@@ -91,8 +91,8 @@ fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&m
 fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut TestRank)) {
     let mut context = Context::from_waker(Waker::noop());
     let mut turns = 0u32;
-    // Yields the core. At every 64th call checks, and returns, whether all ranks have completed this many phases;
-    // panics if the test has failed elsewhere.
+    // Yields the core. Every 64th call checks whether all ranks have completed this many phases, and returns the result
+    // (panics if the test has failed elsewhere); the other calls return `false`.
     let mut have_completed = |phases| {
         turns = turns.wrapping_add(1);
         wait::yield_core();
@@ -104,7 +104,8 @@ fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut Te
             have_completed(1);
         }
     }
-    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks have observed that.
+    // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks have observed the end
+    // of phase 1.
     place.report_done();
     while !have_completed(1) || !rank.fabric.is_quiet() {
         rank.poll();

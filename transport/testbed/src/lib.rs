@@ -160,7 +160,7 @@ impl TestRank {
         )
     }
 
-    /// Reads a peer's memory into a lease; returns the outcome.
+    /// Reads a peer's memory into local memory that is lent to the fabric (`lease`); returns the outcome.
     pub async fn read(
         &mut self,
         from: u32,
@@ -173,7 +173,7 @@ impl TestRank {
         self.end_of(work).await
     }
 
-    /// Writes from a lease to a peer's memory; returns the outcome.
+    /// Writes to a peer's memory from local memory that is lent to the fabric (`lease`); returns the outcome.
     pub async fn write(
         &mut self,
         to: u32,
@@ -419,8 +419,8 @@ impl TestRank {
         (count, held)
     }
 
-    /// Polls once and returns all frames that have arrived, which are neither filed nor released. Only while no other
-    /// completion can arrive.
+    /// Polls once and returns all frames that have arrived; the caller files or releases them. Called only while no
+    /// other completion can arrive.
     pub fn poll_raw(&mut self) -> Vec<Arrived> {
         self.provide_addresses();
         self.fabric.poll(&mut self.completions);

@@ -47,7 +47,7 @@ impl Guarded {
     pub fn lease(&mut self, offset: usize, bytes: usize) -> Lease {
         let base = NonNull::from(&mut self.bytes_mut()[offset..][..bytes]).cast();
         // SAFETY: the part is within the buffer (checked by the slice). Tests keep the buffer until the work has
-        // completed, and do not access the part before.
+        // completed, and do not access the part until then.
         unsafe { Lease::new(base, bytes) }
     }
 

@@ -87,7 +87,7 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
         .collect()
 }
 
-/// Reads the output of a process of [`start`] up to an exclamation mark, before which there is output of the test
+/// Reads the output of a process of [`start`] up to an exclamation mark. The output before the mark is that of the test
 /// harness.
 pub fn wait_for_mark(child: &mut Child) {
     let output = child.stdout.as_mut().unwrap();
@@ -187,8 +187,8 @@ pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRa
     fake_seeds_on((ranks, 2), seeds / 2, true, |config| config, &behaviour);
 }
 
-/// Runs ranks on a fake network whose devices cannot perform reads, so that peers must write: with one port, with two
-/// ports, and with two ports and sleeping.
+/// Runs ranks on a fake network whose devices cannot perform reads, so the owners of data write them instead: with one
+/// port, with two ports, and with two ports and sleeping.
 pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let change = |config| FakeConfig {
         reads: 0,
@@ -277,7 +277,7 @@ fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut TestRank)) -> impl Asyn
     }
 }
 
-/// Gives all ranks the address records of all.
+/// Gives every rank the address records of all ranks.
 fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
     let record = |rank: &TestRank| rank.fabric.network_record().unwrap();
     let records: Vec<Vec<u8>> = all.iter().map(record).collect();
@@ -342,8 +342,8 @@ fn streams_on(
     }
 }
 
-/// A behaviour that runs `behaviour`, and after which the rank does not sleep any more: the network does not signal the
-/// end of the other ranks, for which it waits then.
+/// A behaviour that runs `behaviour`. Afterwards the rank does not sleep any more: it waits for the end of the other
+/// ranks, which the network does not signal.
 fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     async move |rank: &mut TestRank| {
         behaviour(rank).await;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of memory that ranks allocate from their arenas: other ranks copy to and from it without the kernel.
+//! Tests of memory that ranks allocate from their arenas, which all ranks of the node map: other ranks copy to and from
+//! this memory without the kernel.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of boards: ranks that meet on a board read what all of them wrote, sleep and are woken, and survive arbitrary
-//! data on the board.
+//! Tests of boards (shared memory for the collectives of a node): ranks that meet on a board read what all of them
+//! wrote, sleep and are woken, and survive arbitrary data on the board.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of network faults and the provider's reaction, on a fake of devices that checks all calls strictly, and
-//! produces every fault on demand. Packets are neither lost nor duplicated if that can be avoided, and failures are
-//! reported with a message.
+//! produces every fault on demand. The tests check that every packet arrives once wherever that is possible, and that
+//! failures are reported with a message.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

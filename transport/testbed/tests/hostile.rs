@@ -218,7 +218,7 @@ fn segment_overwritten_between_steps_harms_no_rank() {
         let segment = SegmentMapping::of(&file);
         let mut random = Random(seed);
         let mut victims = Victim::all(&file, seed);
-        // Some seeds overwrite much at once; some let operations start first.
+        // The seed determines how many turns pass before the first overwrite, and how often the segment is overwritten.
         let (quiet, pause) = (random.below(200), 1 + random.below(60));
         for turn in 0..1500 {
             for victim in &mut victims {

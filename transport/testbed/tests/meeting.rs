@@ -154,7 +154,7 @@ fn silent_or_dead_host_is_detected() {
         let (mut a, _) = two();
         a.limits.silence = Duration::from_millis(500);
         a.limits.end = Duration::from_millis(200);
-        // This host is connected and then sends nothing, as a virtual machine that is stopped.
+        // This host is connected and then sends nothing, like a virtual machine that is stopped.
         let stream = TcpStream::connect(a.address()).unwrap();
         let mut link = HostLink::new(stream, None).unwrap();
         link.send(&HostMessage::Hello {

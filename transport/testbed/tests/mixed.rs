@@ -435,7 +435,7 @@ fn device_loss_before_selection_loses_the_peer() {
     assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
 }
 
-/// Two processes with ports on these networks, each of which has the record of the other, modified by `change`.
+/// Two processes with ports on these networks. Each process has the record of the other process, modified by `change`.
 fn two_apart(nets: [&FakeNet; 2], change: impl Fn(&mut Vec<u8>)) -> ByHand {
     let streams = FakeStreams::new(StreamsConfig::of(0, 2));
     let process = |me: u32| {

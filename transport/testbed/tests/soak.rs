@@ -130,15 +130,15 @@ struct Side {
     counter: Option<RemoteKey>,
     sent: u64,
     received: u64,
-    /// Number of the last write that was posted to the peer; `seen` is that of the last one that the peer has
+    /// Number of the last write that was posted to the peer; `seen` is the number of the last write that the peer has
     /// confirmed.
     wrote: u64,
     seen: u64,
     /// Sum of the additions to the peer's counter; `doubtful` is the sum of those whose outcome is not determined.
     added: u64,
     doubtful: u64,
-    /// Whether the peer has reported its end: it sends only confirmations of writes any more. `has_seen_all`: whether
-    /// it has confirmed all writes.
+    /// Whether the peer has reported its end: from then on it sends only confirmations of writes. `has_seen_all`:
+    /// whether it has confirmed all writes.
     is_over: bool,
     has_seen_all: bool,
     /// The sums `added` and `doubtful` that the peer has reported for the counter of this rank.

@@ -235,7 +235,7 @@ fn offer_overwritten_by_another_rank_corrupts_no_read() {
     }
 }
 
-/// The owner exports memory of which one page is inaccessible: neither side can copy that page, and the read fails.
+/// The owner exports memory with one inaccessible page. No side can copy that page, so the read fails.
 #[test]
 fn shared_read_of_inaccessible_memory_fails() {
     let Some(mut scene) = Scene::new(LARGE) else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of sleeping, waking and attention: a sleeping rank is woken by the events that it waits for, and a sender does
-//! not ring a bell that it need not ring. No test here depends on speed; after a lost wake-up a sleep lasts its maximal
-//! time.
+//! Tests of sleeping, waking and attention: a sleeping rank is woken by the events that it waits for, and a sender
+//! rings the bell of a receiver only if that is necessary to wake it. No test here depends on speed; after a lost
+//! wake-up a sleep lasts its maximal time.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -196,7 +196,7 @@ fn a_send_wakes_a_sleeper_once() {
     a.post_send(Peer(1), head(1), b"x").unwrap();
     a.post_send(Peer(1), head(1), b"x").unwrap();
     assert_eq!(a.stats().wakes, 1);
-    // The wake-up came before the sleep, so the sleep ends at once.
+    // The wake-up came before the sleep, so the sleep ends immediately.
     let since = Instant::now();
     b.sleep(FOR_EVER);
     assert!(since.elapsed() < FOR_EVER / 2);
@@ -217,7 +217,7 @@ fn sleep_without_a_wake_up_times_out() {
     alone.sleep(Duration::from_millis(1));
 }
 
-/// How often `sender` rings the bell for `count` frames, each of which `receiver` takes at once.
+/// How often `sender` rings the bell for `count` frames, each of which `receiver` takes immediately.
 fn bells(sender: &mut Fabric, receiver: &mut Fabric, to: u32, count: u64) -> u64 {
     let before = sender.stats().bells;
     for _ in 0..count {

@@ -2,9 +2,9 @@
 //! The calls that `infiniband/verbs.h` defines inline. They call functions of the table in the context of the object.
 //!
 //! # Safety
-//! Each takes pointers as in C, and its caller must guarantee what rdma-core's manual page requires of a C program: the
-//! objects were created by the library and not destroyed, and the memory of work requests stays valid until their
-//! completion. The context of an object has the table as long as the object exists.
+//! Each function takes pointers as in C, and its caller must guarantee what rdma-core's manual page requires of a C
+//! program: the objects were created by the library and not destroyed, and the memory of work requests stays valid
+//! until their completion. The context of an object has the table as long as the object exists.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;

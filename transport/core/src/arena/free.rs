@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The space of one arena, allocated in whole pages from the lowest gap that is large enough.
 #[derive(Debug)]
 pub(super) struct ArenaSpace {
-    /// Gaps by offset; no two touch.
+    /// Lengths of the gaps, by offset. No two gaps are adjacent.
     gaps: BTreeMap<u64, u64>,
     /// Lengths of the allocated pieces, by offset.
     taken: HashMap<u64, u64>,

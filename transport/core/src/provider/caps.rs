@@ -16,8 +16,8 @@ pub struct Caps {
     /// [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable). Operations of different movers on one word are
     /// not atomic to each other.
     pub atomics: Option<Mover>,
-    /// Whether sending large data through buffers may be faster than a read, since the same processors do both:
-    /// [`had_better_stream`](crate::Fabric::had_better_stream) estimates.
+    /// Whether sending large data through buffers may be faster than a read, because processors do both;
+    /// [`had_better_stream`](crate::Fabric::had_better_stream) estimates which is faster.
     pub may_stream: bool,
     /// Whether memory of the peer may be mapped here: [`place_of`](crate::Fabric::place_of).
     pub maps: bool,

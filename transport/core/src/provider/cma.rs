@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between the memories of two processes by the kernel, in one pass (`process_vm_readv`, `process_vm_writev`).
 //!
-//! The kernel copies by `rep movsb`, which on some processors [is slow](ring::copy), at a quarter of the speed, for
-//! certain distances between the two addresses. Such data go through a buffer of this thread at a better distance: two
-//! passes, the second in the cache. Whether this processor is affected is measured on first use.
+//! The kernel copies by `rep movsb`. On some processors this instruction [is slow](ring::copy) for certain distances
+//! between the two addresses: it reaches a quarter of the usual speed. At such distances data go through a buffer of
+//! this thread at a better distance: two passes, the second in the cache. Whether this processor is affected is
+//! measured on first use.
 //!
 //! # Safety
-//! The local side of every call is leased memory or memory of the calling function's own; the remote side is only a
+//! The local side of every call is leased memory or local memory of the calling function; the remote side is only a
 //! number, which the kernel checks in the other process's address space. A wrong number gives an error, never a fault
 //! here.
 #![allow(unsafe_code)]
@@ -32,7 +33,7 @@ pub(super) fn read_words(pid: u32, address: u64) -> Option<[u64; 2]> {
         .then_some(words)
 }
 
-/// Whether process `pid` has ended: its memory can neither be read nor be written by it any more.
+/// Whether process `pid` has ended. If so, it writes to no memory any more, and its own memory can no longer be read.
 pub(super) fn has_ended(pid: u32) -> bool {
     let mut word = [0u64];
     let local = libc::iovec {
@@ -105,7 +106,7 @@ fn is_slow_here(source: u64, target: u64, bytes: usize) -> bool {
     is_slow(to_usize(source), to_usize(target), bytes) && *MEASURED.get_or_init(has_slow_distances)
 }
 
-/// Measures whether this processor copies slowly at such distances, in this process's own memory: takes some 50 µs.
+/// Measures, in this process's own memory, whether this processor copies slowly at such distances. Takes some 50 µs.
 fn has_slow_distances() -> bool {
     const BYTES: usize = 16 << 10;
     let from = vec![1u8; BYTES];

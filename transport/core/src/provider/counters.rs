@@ -19,11 +19,11 @@ pub struct FabricStats {
     pub bells: u64,
     /// Wake-up system calls.
     pub wakes: u64,
-    /// Times that this process slept.
+    /// Number of times that this process slept.
     pub sleeps: u64,
     /// Bytes read from peers' memory by this process.
     pub read_bytes: u64,
-    /// Bytes of reads that the owner of the data wrote instead.
+    /// Bytes that peers requested to read and that the owner of the data wrote to them instead.
     pub helped_bytes: u64,
     /// Frames and offers that were malformed.
     pub refused: u64,

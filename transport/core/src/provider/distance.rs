@@ -26,7 +26,7 @@ pub(super) struct Distance {
     /// `left`: messages until the next measurement. `interval`: messages between the last measurement and the next.
     left: u8,
     interval: u8,
-    /// Consecutive measurements in favour of a change.
+    /// Number of consecutive measurements that contradict the estimate.
     doubts: u8,
 }
 
@@ -56,8 +56,8 @@ impl Distance {
         self.far
     }
 
-    /// Whether a large message should go through buffers. If all messages are large and read by the peer, no copy is
-    /// ever timed: so the result is `true` when a measurement is due.
+    /// Counts a large message, and returns whether it should go through buffers. If all messages are large and are read
+    /// by the peer, no copy is ever timed; so the result is also `true` when a measurement is due.
     pub(super) fn had_better_stream(&mut self) -> bool {
         if self.far || self.left == 0 {
             return true;
@@ -74,8 +74,8 @@ impl Distance {
         self.judge(bytes, start.elapsed());
     }
 
-    /// One slow copy may be a first touch of a page, or a preemption of this process: only two in a row change the
-    /// estimate.
+    /// Updates the estimate after a copy of `bytes` bytes that took the time `taken`. One slow copy may be a first
+    /// touch of a page, or a preemption of this process; so only two contradictions in a row change the estimate.
     fn judge(&mut self, bytes: usize, taken: Duration) {
         let far = taken > LINE_IS_FAR * u32::try_from(bytes / 64).unwrap_or(u32::MAX);
         if far == self.far {
@@ -92,11 +92,11 @@ impl Distance {
     }
 }
 
-/// Below this, a message's lines are too few to matter.
+/// A message with fewer bytes has too few cache lines to matter.
 const LEAST_BYTES: usize = 1024;
-/// Below this, the clock is too coarse.
+/// A copy of fewer bytes is not timed: the clock is too coarse.
 const LEAST_TIMED_BYTES: usize = 1024;
-/// A copy that takes longer than this per cache line, on average, is taken to fetch the lines from a cache that is not
+/// If a copy takes longer than this per cache line on average, the lines are assumed to come from a cache that is not
 /// shared.
 const LINE_IS_FAR: Duration = Duration::from_nanos(6);
 const MOST_INTERVAL: u8 = 127;

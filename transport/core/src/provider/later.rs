@@ -61,7 +61,8 @@ impl Later {
             .for_each(|shm| shm.set_sleepless(sleepless));
     }
 
-    /// Returns whether nothing is pending. If so, all segments' bells are dozing now; else none is.
+    /// Announces a sleep on the bells of all segments, and returns `true`. If something is pending, ends these
+    /// announcements and returns `false`.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let awake = self.0.iter_mut().position(|shm| !shm.prepare_sleep());
         if let Some(awake) = awake {

@@ -249,5 +249,5 @@ impl Provider for Loopback {
     }
 }
 
-/// Most frames that may be queued: as many as in a ring.
+/// Maximum number of queued frames: as many as in a ring.
 const DEPTH: usize = 64;

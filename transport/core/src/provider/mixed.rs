@@ -57,7 +57,7 @@ enum PeerNetwork {
     Tcp,
 }
 
-/// Actions for peers whose network was not yet known.
+/// Actions that wait because their peer's network is not yet known.
 #[derive(Debug, Default)]
 struct Early {
     /// Peers whose record is to be requested.
@@ -80,8 +80,8 @@ struct UnroutedWork {
 }
 
 impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
-    /// Combines `verbs`, whose ports are described by part `part` of a record, with `tcp` or with the reason why there
-    /// is no `tcp`, for a job of `peers` processes.
+    /// Combines `verbs` with `tcp` for a job of `peers` processes. `part`: the part of a record that describes the
+    /// ports of `verbs`. `tcp`: the connections, or why this process has none.
     pub(super) fn new(
         (part, verbs): (RecordPart, Verbs<P>),
         tcp: Result<Tcp<S>, String>,
@@ -132,7 +132,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.tcp.as_deref_mut().ok()
     }
 
-    /// Requests the record of a peer, unless that was done.
+    /// Requests the record of a peer, unless it was requested before.
     #[cold]
     fn request_record(&mut self, peer: Peer) {
         if self.network(peer) == PeerNetwork::Unknown {
@@ -329,8 +329,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.verbs.wakes()
     }
 
-    /// Checks whether a word has come by `verbs`. While TCP connections are in use, frames may come over those: then a
-    /// full poll is requested.
+    /// Checks whether a word has come by `verbs`. While TCP connections are in use, frames may come over them; then the
+    /// result requests a full poll.
     #[inline(always)]
     pub(super) fn poll_word(&mut self) -> WordPoll {
         match &self.tcp {
@@ -534,8 +534,8 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         });
     }
 
-    /// Neither network delivers anything more from the peer. The network that reaches the peer reports the loss
-    /// ([`sift`](Self::sift)).
+    /// Marks the peer lost in both networks, so neither delivers anything more from it. The network that reaches the
+    /// peer reports the loss ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
         let network = self.network(peer);
         if network != PeerNetwork::Tcp {
@@ -550,7 +550,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn poll(&mut self, completions: &mut Completions) {
-        // They alternate, so that neither network always fills the array.
+        // The networks take turns in being polled first: otherwise one of them could always fill the array.
         self.is_tcp_first = !self.is_tcp_first;
         if self.is_tcp_first {
             self.poll_tcp(completions);
@@ -607,7 +607,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
-                // After so few completions the caller does not call `uncork`.
+                // The caller calls `uncork` only after a poll that returned more completions.
                 self.uncork();
             }
         }

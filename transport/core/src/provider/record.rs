@@ -2,9 +2,9 @@
 //! The network addresses of a process: its record has a part for each network that it has.
 //!
 //! | offset | bytes | field | |
-//! |-------:|------:|-------|----------------------------------------------------------------|
+//! |-------:|------:|-------|---------------------------------------------------------------------------|
 //! |      0 |     1 | form  | [`FORM`] |
-//! |      1 |     – | parts | one behind the other: wire (1), bytes (1), and this many bytes |
+//! |      1 |     – | parts | one behind the other: [`RecordPart`] (1), length (1), and this many bytes |
 //!
 //! Parts of unknown networks are skipped.
 
@@ -68,7 +68,7 @@ pub(super) fn ports_of(record: &[u8]) -> Option<(RecordPart, &[u8])> {
 
 /// First byte of a record; no version of a single part starts with it.
 const FORM: u8 = 0x51;
-/// Most bytes of a process's record.
+/// Maximum length of a process's record, in bytes.
 pub const MOST_RECORD_BYTES: usize = 1 + 2 + verbs::MOST_PART_BYTES + 2 + tcp::MOST_RECORD_BYTES;
 
 #[cfg(test)]

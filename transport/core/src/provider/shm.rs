@@ -29,17 +29,17 @@ use crate::{
 use first::Active;
 pub use first::FirstFrame;
 
-/// The rings of this process; none if it is alone.
+/// The rings between this process and the other ranks of its node; none if it is alone there.
 ///
-/// It has more than sixty methods: those of every provider, and fast paths (*lanes*), each a shorter form of one of
-/// them.
+/// It has more than sixty methods: those of every provider, and fast paths (*lanes*), each a shorter form of a
+/// provider's method.
 #[derive(Debug)]
 pub(super) struct Shm {
     /// By peer; a sender that never has room stands for a peer that does not share this segment.
     senders: Vec<CachePadded<Tx>>,
     receivers: Box<[Rx]>,
     words: WordCounts,
-    /// Receivers to poll each time: those that need no bell, and those that have frames.
+    /// Receivers that every poll checks: those whose senders need not ring the bell, and those that have frames.
     active: Active,
     pub(super) pool: Option<Pool<'static>>,
     pub(super) finished: VecDeque<Completion>,
@@ -69,7 +69,7 @@ struct Tx {
     distance: Distance,
 }
 
-/// Counts of the fast path of words: it does no counting itself, so the counts are those that the rings' producers
+/// Counts of the fast path of words. That path does no counting itself: the counts are those that the rings' producers
 /// publish.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
@@ -194,7 +194,7 @@ impl Shm {
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        // No ring leads to this process itself, which the loopback serves: there is one path between two processes.
+        // No ring leads to this process itself: the loopback serves it, and each peer is reached by one path only.
         for (to, peer) in node.others() {
             // Like the segment, never freed: it may be read at any time.
             let published: &ProducerCounts = Box::leak(Box::default());
@@ -237,8 +237,8 @@ impl Shm {
         self.post_body(to, head, body)
     }
 
-    /// Posts a send if it needs no check for returned credit, and, for a body larger than a slot's, if a buffer is
-    /// free. `None`: nothing was posted. `Some(false)`: the bell must be rung.
+    /// The fast path: posts a send if a slot of the ring is known to be free. A body that does not fit into a slot
+    /// needs a free buffer too. `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
     pub(super) fn post_fast(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
         let tx = self.senders.get_mut(to.0 as usize)?;
@@ -277,7 +277,7 @@ impl Shm {
             return Err(Full);
         }
         let choose_fill = tx.distance.choose_fill(body.len());
-        // Then the peer runs on another core.
+        // In both cases the peer runs on another core.
         let is_elsewhere = tx.distance.is_far() || self.attentive;
         let index = if is_elsewhere {
             pool.acquire_in_turn()
@@ -310,8 +310,8 @@ impl Shm {
         Ok(())
     }
 
-    /// Posts a send of `BYTES` bytes, eight or four, in one slot, if one is known to be free: the fast path.
-    /// `Some(false)`: the bell must be rung.
+    /// The fast path of words: posts a send of `BYTES` bytes, eight or four, if a slot of the ring is known to be free.
+    /// `None`: nothing was posted. `Some(false)`: the bell must be rung.
     #[inline(always)]
     pub(super) fn post_word<const BYTES: u8>(
         &mut self,
@@ -359,7 +359,7 @@ impl Shm {
         }
     }
 
-    /// Wakes the sleeping ones of several peers, after stores to memory that they poll before they sleep.
+    /// Wakes those of several peers that sleep, after stores to memory that the peers poll before they sleep.
     #[cold]
     pub(super) fn wake_all(&mut self, bells: &[&'static Bell]) {
         for bell in bells {
@@ -424,7 +424,7 @@ impl Shm {
         self.poll_from(0, completions);
     }
 
-    /// As [`poll`](Self::poll), but without the first active ring.
+    /// As [`poll_all`](Self::poll_all), but without the first active ring.
     pub(super) fn poll_beside_first(&mut self, completions: &mut Completions) {
         self.poll_from(1, completions);
     }
@@ -448,7 +448,7 @@ impl Shm {
         }
     }
 
-    /// Makes the next poll begin with another ring, because this one filled the caller's array.
+    /// Makes the next poll begin with another ring, because the caller's array is full.
     #[cold]
     #[inline(never)]
     fn rotate_active(&mut self) {
@@ -645,8 +645,9 @@ impl Shm {
             .is_some_and(|arenas| arenas.free(place))
     }
 
-    /// Tries, once per peer, to read the secret that the peer has published for this process: the real operation on
-    /// the real peer, not a guess from settings.
+    /// Whether this process can read and write the memory of local rank `peer`. Tries once to read the secret that the
+    /// peer has published for this process, and keeps the result; `Unknown` as long as the peer has published no
+    /// process id.
     pub(super) fn reach(&mut self, peer: u32) -> PeerAccess {
         let rx = &mut self.receivers[peer as usize];
         if let (PeerAccess::Unknown, Some(node)) = (rx.reach, &self.node) {
@@ -733,7 +734,7 @@ impl Shm {
         self.attentive
     }
 
-    /// Whether the limit of frames taken one by one is reached, so that a poll must come before the next.
+    /// Whether the limit of frames taken one by one is reached: the next frame needs a poll.
     #[inline(always)]
     pub(super) fn has_run_out(&self) -> bool {
         self.active.has_run_out()
@@ -870,7 +871,7 @@ pub(super) const REVOKED: u8 = 0x83;
 const SHORT_WORD_BYTES: u64 = 4;
 /// Length of a body that lies in the pool.
 const LENT: u8 = 0xff;
-/// Most rings that are polled so often that their senders need not ring.
+/// Maximum number of rings that are polled so often that their senders need not ring the bell.
 const MOST_POLLED: usize = 8;
-/// Polls without a frame after which a ring gives up its place among the [`MOST_POLLED`].
+/// After this many polls without a frame, a ring gives up its place among the [`MOST_POLLED`].
 const SILENT_POLLS: u64 = 1 << 14;

@@ -34,11 +34,12 @@ pub struct SimConfig {
     pub least_delay_ns: u64,
     /// Longest delay of a packet; a range of delays reorders packets.
     pub most_delay_ns: u64,
-    /// Most frames from one rank to another that are in flight or not yet polled there; at least 1.
+    /// Maximum number of frames from one rank to another that are in flight or not yet polled there; at least 1.
     pub window_frames: u32,
-    /// Most large bodies from one rank to another that are in flight or not yet released there; at least 1.
+    /// Maximum number of large bodies from one rank to another that are in flight or not yet released there; at least
+    /// 1.
     pub lent_buffers: u32,
-    /// Longest time that a rank spends off its processor; 0: it never leaves it.
+    /// Longest time that a rank spends off its processor; 0: ranks are never taken off their processors.
     pub most_away_ns: u64,
     /// Share of the time that a rank spends off its processor, of 1000; at most 900.
     pub away_permille: u32,
@@ -52,7 +53,7 @@ pub struct SimConfig {
 /// processes outgoing packets one after the other, and incoming ones one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimHop {
-    /// Consecutive ranks on each node; at least 1.
+    /// Number of consecutive ranks on each node; at least 1.
     pub ranks_per_node: u32,
     /// Additional delay of a packet.
     pub delay_ns: u64,
@@ -86,8 +87,8 @@ impl SimConfig {
         }
     }
 
-    /// A network whose faults are drawn from the seed: some seeds lose a third of all packets, some have windows of one
-    /// frame, some keep a rank off its processor for long, some do all of this.
+    /// A network whose faults are drawn from the seed: some seeds lose up to a third of all packets, some have windows
+    /// of one frame, some keep a rank off its processor for long, some do all of this.
     #[must_use]
     pub fn harsh(seed: u64, ranks: u32) -> Self {
         let mut random = SimRandom::new(seed ^ 0x5eed_0f7a_11b1_e500);
@@ -129,7 +130,7 @@ pub struct SimStats {
     pub repeated: u64,
     /// Posts that returned [`Full`].
     pub full: u64,
-    /// Times that a rank was taken off its processor.
+    /// Number of times that a rank was taken off its processor.
     pub away: u64,
     /// Packets from one node to another.
     pub between: u64,
@@ -205,7 +206,8 @@ impl Sim {
         }
     }
 
-    /// Advances simulated time until something has arrived for this rank, or `timeout` has passed.
+    /// Advances simulated time until something has arrived for this rank, `timeout` has passed, or no event is due any
+    /// more.
     pub(super) fn sleep(&mut self, timeout: Duration) {
         self.stats.sleeps += 1;
         let mut net = self.net.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process sleeps on all events that may wake it: each wire checks for events, adds its wake-up sources, and is
-//! notified when the process is awake again. A network on which nothing is pending is left out if its descriptors are
+//! Puts a process to sleep until an event wakes it: each provider checks for events, adds its wake-up sources, and is
+//! notified when the process is awake again. A network on which nothing is pending is skipped if its descriptors are
 //! still watched from the last sleep.
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Fabric {
     /// Announces that this process is about to sleep. `false`: an event has occurred, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        // A process that sleeps repeatedly while it waits for ranks of its node has nothing to do with the network.
+        // Saves work for a process that sleeps again and again while it waits for ranks of its node.
         let is_dormant = self.net.as_ref().is_some_and(NetworkProvider::is_dormant);
         self.leaves_net = is_dormant && self.wait_set.has_watched();
         let quiet = self.sim.as_mut().is_none_or(Provider::prepare_sleep);
@@ -77,7 +77,7 @@ impl Fabric {
         }
     }
 
-    /// Ends the announcement made by [`prepare_sleep`](Self::prepare_sleep), without a sleep.
+    /// Revokes the announcement made by [`prepare_sleep`](Self::prepare_sleep), instead of a sleep.
     pub fn stay_awake(&mut self) {
         self.shm.wake();
         self.later.wake();

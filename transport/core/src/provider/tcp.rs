@@ -15,9 +15,9 @@
 //! [`Tcp::settle`] dispatches before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs
-//! One system call as a rule: a receive on the connection over which bytes arrived last, or, if there is no such
-//! connection, `epoll` for all sockets. One of 8 polls makes both calls. If there is no connection, or nothing has
-//! arrived for long, most polls make no system call (`idle_polls.rs`).
+//! A *turn* is one call of `poll`. As a rule it makes one system call: a receive on the connection over which bytes
+//! arrived last, or, if there is no such connection, `epoll` for all sockets. One of 8 turns makes both calls. If there
+//! is no connection, or nothing has arrived for long, most turns make no system call (`idle_polls.rs`).
 
 mod active_open;
 mod address;
@@ -505,7 +505,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Schedules a peer for the next turn.
+    /// Schedules a peer, whose received bytes are not all processed, for the next turn.
     fn wait_for(&mut self, peer: u32) {
         if !self.backlog.contains(&peer) {
             self.backlog.push_back(peer);
@@ -527,7 +527,7 @@ impl<S: Sockets> Tcp<S> {
         self.corks = true;
     }
 
-    /// Ends the handling of the last poll's completions: packets posted meanwhile leave together.
+    /// Sends, together, the packets that were held back while the caller handled the last poll's completions.
     #[inline]
     pub(super) fn uncork(&mut self) {
         self.links.push_held();
@@ -665,8 +665,8 @@ impl<S: Sockets> Tcp<S> {
         self.links.run_timers();
         self.settle();
         let has_activity = std::mem::take(&mut self.has_activity);
-        // A pause spares the kernel contention for the socket's lock, which a sleeping process does not cause. After a
-        // pause the process polls once more before it sleeps.
+        // While a connection is paused, polls do not contend with the kernel for its socket's lock. A sleeping process
+        // does not poll, so it needs no pause; after a pause it polls once more before it sleeps.
         let was_paused = self.links.end_pauses();
         !has_activity
             && !was_paused
@@ -722,18 +722,18 @@ fn work_of(
     }
 }
 
-/// Most connections with one peer.
+/// Maximum number of connections with one peer.
 const MOST_RAILS: u32 = 4;
 
 /// One of this many turns polls all connections.
 const POLL_ALL_EVERY: u64 = 8;
 /// If there is no connection, one of this many turns makes system calls.
 const ALONE_EVERY: u64 = 64;
-/// Consecutive polls without an arrival after which only one of [`POLL_ALL_EVERY`] turns makes system calls.
+/// After this many consecutive turns without an arrival, only one of [`POLL_ALL_EVERY`] turns makes system calls.
 const IDLE: u32 = 512;
 /// One of this many turns reads the clock, if no timer is pending.
 const CLOCK_EVERY: u64 = 64;
-/// Turns without an arrival after which explicit acknowledgements are sent, if no packets have carried them.
+/// After this many turns without an arrival, acknowledgements that no packets have carried are sent explicitly.
 const ACK_AFTER: u32 = 64;
-/// Memory of a stored frame, with its bookkeeping.
+/// Maximum memory of a stored frame, with its bookkeeping.
 const MOST_PACKET_BYTES: usize = 9 << 10;

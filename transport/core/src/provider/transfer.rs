@@ -329,8 +329,8 @@ impl Shm {
         false
     }
 
-    /// Handles a read that waits for the owner of the data: revokes the offer after some time, or at once if it is
-    /// broken.
+    /// Handles a read that waits for the owner of the data: revokes the offer after some time, or immediately if it is
+    /// broken. If the owner has ended, this process reads everything itself.
     fn doubt(&mut self, at: usize) {
         let read = &mut self.transfers.reads[at];
         let from = read.from;
@@ -427,8 +427,8 @@ impl Shm {
 }
 
 impl PeerMemory {
-    /// Least bytes for which a second core makes a read shorter: more than one chunk. If the reader copies without the
-    /// kernel, so many that the cost of the request is negligible.
+    /// Minimum size of a read, in bytes, that a second core makes shorter: more than one chunk. If the reader copies
+    /// without the kernel, the read must be so large that the cost of the request is negligible.
     fn worth_help_bytes(self) -> usize {
         match self {
             Self::Process { .. } => SMALLEST_CHUNK + 1,
@@ -491,11 +491,12 @@ fn chunk_bytes(bytes: usize) -> usize {
 const SMALLEST_CHUNK: usize = 32 * 1024;
 const LARGEST_CHUNK: usize = 256 * 1024;
 const ARENA_HELP_BYTES: usize = 1 << 20;
-/// Bytes copied in one poll, so that other peers do not wait long.
+/// When this many bytes have been copied in one poll, the rest waits for the next poll, so that other peers do not wait
+/// long.
 const TURN_BYTES: usize = 1 << 20;
-/// Polls for which a reader waits for the owner before it revokes the offer: several milliseconds.
+/// A reader that has waited for the owner for this many polls, several milliseconds, revokes the offer.
 const PATIENT_POLLS: u32 = 1 << 16;
-/// Polls after which a waiting reader checks again whether the owner has ended.
+/// A waiting reader checks every this many polls whether the owner has ended.
 const PROBE_POLLS: u32 = 1 << 10;
 const MOST_HELPS: usize = OFFERS as usize * 64;
 

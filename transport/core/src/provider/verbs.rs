@@ -3,8 +3,8 @@
 //! datagrams and moves to a reliable queue pair after some packets. Queue pairs may break and be made again; no packet
 //! is lost or repeated then. Large messages are read and written by the device (RDMA).
 //!
-//! A port serves all peers (`rail.rs`): one shared receive queue, one pool of send buffers, and a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers, except for one
+//! Each port serves all peers with one shared receive queue (`rail.rs`). All ports share one pool of send buffers, and
+//! the number of reliable queue pairs is bounded. So memory does not grow with the number of peers, except for one
 //! [`VerbsPeer`](peer::VerbsPeer) for each, allocated at the first packet.
 //!
 //! # Layers
@@ -125,7 +125,7 @@ pub(super) use work::WorkKind;
 pub(super) struct Verbs<P: VerbsPort> {
     streams: VerbsStreams<P>,
     transfers: VerbsTransfers,
-    /// Work deferred by the word that was delivered last.
+    /// Work that was deferred when the last one-word message was delivered; `None`: it has been done.
     pending_word: Option<PendingWord>,
 }
 
@@ -162,7 +162,7 @@ pub struct NetStats {
     pub not_ready: u64,
     /// Reliable queue pairs that were closed to make room for others.
     pub given_up: u64,
-    /// TCP connections beside the first with a peer, for large reads.
+    /// TCP connections beyond the first one with each peer, for large reads.
     pub rails: u64,
     /// Duplicate packets.
     pub twice: u64,
@@ -187,8 +187,8 @@ pub struct NetStats {
     pub timeouts: u64,
     /// Times that the congestion window was cut, because of congestion or losses.
     pub window_cuts: u64,
-    /// RoCE packets whose payload was sent in place, without a copy; only the user-space RoCE port counts them, since
-    /// adapters never copy.
+    /// RoCE packets whose payload was sent in place, without a copy. Only user-space RoCE ports count them: adapters
+    /// never copy.
     pub in_place: u64,
     /// Bytes of the payloads that were sent in place.
     pub in_place_bytes: u64,
@@ -211,7 +211,8 @@ impl<P: VerbsPort> Verbs<P> {
         Ok(verbs)
     }
 
-    /// Grants bounce buffers the memory that other uses leave of [`MOST_MEMORY_BYTES`], for a process with one rail.
+    /// Sets the memory limit of the bounce buffers: what is left of [`MOST_MEMORY_BYTES`] when all else that a process
+    /// with one rail may use is subtracted.
     fn grant_bounces(&mut self) {
         let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
         self.transfers.registry.grant(left);
@@ -225,7 +226,7 @@ impl<P: VerbsPort> Verbs<P> {
             .record(self.streams.links.hosts.here())
     }
 
-    /// Memory in use now, and at most, in bytes, for the present number of peers.
+    /// Memory in use now, and its maximum for the present number of peers; both in bytes.
     pub(super) fn memory(&self) -> (usize, usize) {
         let (made, granted) = self.transfers.registry.bounced_bytes();
         let now = size_of::<Self>() + self.streams.links.bytes() + made;
@@ -233,7 +234,7 @@ impl<P: VerbsPort> Verbs<P> {
         (now, most)
     }
 
-    /// Largest memory with `rails` rails, without bounce buffers, in bytes.
+    /// Maximum memory with `rails` rails, without bounce buffers, in bytes.
     fn most_bytes_on(&self, rails: usize) -> usize {
         let keys = if rails > 1 { PeerKeys::MOST_BYTES } else { 0 };
         size_of::<Self>() + self.streams.links.most_bytes_on(rails) + keys
@@ -244,7 +245,7 @@ impl<P: VerbsPort> Verbs<P> {
         &self.streams.links.counts
     }
 
-    /// Allocates memory that stays registered until it is freed: zeroed, page-aligned, shared with child processes.
+    /// Allocates memory that is zeroed, page-aligned, shared with child processes, and registered until it is freed.
     /// `None`: it cannot be mapped or registered.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let mapping = SharedMapping::new(bytes)?;
@@ -254,7 +255,8 @@ impl<P: VerbsPort> Verbs<P> {
         owned.then_some(place)
     }
 
-    /// Keeps memory registered that another provider has allocated, if possible.
+    /// Registers memory that another provider has allocated, if possible; it stays registered until
+    /// [`disown`](Self::disown).
     pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
         self.transfers.own(&mut self.streams, (place, bytes), None);
     }
@@ -267,7 +269,7 @@ impl<P: VerbsPort> Verbs<P> {
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program as the source of many writes, so that these need no registration each.
+    /// Registers memory of the program once, for many writes from it. `None`: it is registered already, or cannot be.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
         self.transfers
             .registry
@@ -275,7 +277,8 @@ impl<P: VerbsPort> Verbs<P> {
             .keep(base, bytes, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program for exports of parts of it to any peer.
+    /// Registers memory of the program once; then any part of it can be exported to any peer. `None`: it is registered
+    /// already, or cannot be.
     pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
         let rails = &mut self.streams.links.rails;
         self.transfers.registry.owned.expose(base, bytes, rails)
@@ -332,7 +335,8 @@ impl<P: VerbsPort> Verbs<P> {
         posted
     }
 
-    /// Posts a send of the first `BYTES` bytes of a word if it can be sent at once. `false`: nothing was posted.
+    /// Posts a send of the first `BYTES` bytes of a word if nothing has to be sent before it. `false`: nothing was
+    /// posted.
     #[inline(never)]
     pub(super) fn post_word<const BYTES: usize>(
         &mut self,
@@ -362,7 +366,7 @@ impl<P: VerbsPort> Verbs<P> {
         key
     }
 
-    /// Ends [`export`](Self::export).
+    /// Withdraws a key that [`export`](Self::export) or [`offer`](Self::offer) returned.
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         self.transfers.withdraw(&mut self.streams, peer, key);
         self.settle();
@@ -544,8 +548,8 @@ impl Verbs<FakePort> {
         verbs
     }
 
-    /// Sleeps in the simulated time of the network, which another thread advances, until a completion event or a
-    /// deadline.
+    /// Sleeps until a completion event or a deadline, in the simulated time of the network; another thread advances
+    /// that time.
     pub(super) fn fall_asleep_in_fake_time(&mut self, waits: &mut WaitSet) {
         let longest = waits.longest();
         let due = self.until_due().map_or(longest, |due| due.min(longest));
@@ -589,15 +593,16 @@ fn parts_of(work: u64) -> (u32, u32) {
 
 /// Index that stands for the datagram queue pair; reliable queue pairs have smaller indices.
 const DATAGRAMS: u32 = u32::MAX;
-/// Most work requests on all reliable queue pairs of a rail; each may need a completion.
+/// Maximum number of work requests posted on all reliable queue pairs of a rail together; each may need a completion.
 const MOST_POSTED: usize = 640;
-/// Further entries of the send completion queue, beside those for datagrams: one mark for each reliable queue pair.
+/// Entries of the send completion queue beside those for datagrams and for [`MOST_POSTED`] requests: for the marks of
+/// the reliable queue pairs.
 const MOST_OTHERS: usize = 128;
-/// Larger packets go over reliable queue pairs only.
+/// Maximum length of a packet in a datagram, in bytes; longer packets go over reliable queue pairs only.
 const MOST_DATAGRAM_BYTES: usize = 2048;
-/// Memory of a process with one rail, in bytes, up to which bounce buffers are granted.
+/// A process with one rail gets bounce buffers until all its memory here is this many bytes.
 const MOST_MEMORY_BYTES: usize = 8 << 20;
-/// Memory that a device's library uses for one completion, in bytes, at most.
+/// Maximum memory that a device's library uses for one completion, in bytes.
 const COMPLETION_BYTES: usize = 64;
-/// Polls between two polls of the send completion queue while nothing waits for its completions.
+/// While nothing waits for send completions, one of this many polls reads the send completion queue.
 const SENDS_EVERY: u64 = 16;

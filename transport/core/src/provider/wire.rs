@@ -20,8 +20,8 @@ pub(super) trait Provider {
     /// Posts a send.
     fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full>;
 
-    /// Posts a frame that announces data, which the peer is expected to read as a whole. The frame may be sent only
-    /// with the next frame to this peer, or at the next poll, and the data may be sent with it.
+    /// Posts a frame that announces data, which the peer is expected to read as a whole. A provider may delay the frame
+    /// until the next frame to this peer or the next poll, and may send the data with it.
     fn post_announcement(
         &mut self,
         peer: Peer,
@@ -102,10 +102,11 @@ pub(super) trait Provider {
     /// Returns completions, and does a bounded share of the pending work.
     fn poll(&mut self, completions: &mut Completions);
 
-    /// Whether a poll would find nothing: then the sources added to the [`WaitSet`] end the sleep.
+    /// Prepares for a sleep. `true`: a poll would find nothing, and the events that [`fall_asleep`](Self::fall_asleep)
+    /// adds end the sleep.
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Adds the events that can wake the process.
+    /// Adds the events that can wake the process to a [`WaitSet`].
     fn fall_asleep(&mut self, _waits: &mut WaitSet) {}
 
     /// The process is awake again, or did not fall asleep.

@@ -45,7 +45,7 @@ pub enum Syndrome {
 /// The reason why a packet is refused. IBTA vol. 1 section 9.7.5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nak {
-    /// PSN sequence error: packets before it are missing.
+    /// PSN sequence error: packets before the refused packet are missing.
     Sequence,
     /// Invalid request.
     InvalidRequest,

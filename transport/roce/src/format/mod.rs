@@ -39,7 +39,7 @@ pub const PORT: u16 = 4791;
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
 /// Number of bytes by which this engine lets a datagram exceed the path MTU. Such a datagram is as long on the wire as
 /// the longest packet of a reliable queue pair, which has a RETH and immediate data instead of the DETH. Path MTU
-/// probes have this length. Adapters neither send nor accept longer datagrams than the path MTU.
+/// probes have this length. Adapters send and accept only datagrams that are at most as long as the path MTU.
 pub const DATAGRAM_BYTES_MORE: usize = Reth::BYTES + ImmDt::BYTES - Deth::BYTES;
 /// Length in bytes of the ICRC that follows each packet.
 pub const ICRC_BYTES: usize = 4;

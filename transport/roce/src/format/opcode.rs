@@ -287,7 +287,7 @@ const ROWS: [OpcodeRow; 23] = {
     ]
 };
 
-/// The value of the lower five bits that is not defined.
+/// The undefined value between the defined values of the lower five bits.
 const MISSING: u8 = 0x15;
 /// The last operation of an unreliable connection: WRITE_ONLY with immediate data.
 const LAST_OF_UNRELIABLE: u8 = 0x0b;

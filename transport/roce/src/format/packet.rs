@@ -109,7 +109,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The same packet, recorded as ECN-marked: the carrier found "congestion experienced" in its IP header.
+    /// This packet, recorded as ECN-marked. The carrier calls this if it found "congestion experienced" in its IP
+    /// header.
     #[must_use]
     pub fn marked(mut self) -> Self {
         self.bth.forward_congestion = true;

@@ -61,7 +61,7 @@ pub struct FramePayload<'a> {
     pub from: SocketAddr,
     /// Whether the packet is ECN-marked, that is, met congestion.
     pub is_marked: bool,
-    /// Whether the carrier does not see the IPv4 id. It can have any value then, since adapters choose it freely.
+    /// Whether the IPv4 id is hidden from the carrier. Then the id may have any value, since adapters choose it freely.
     pub is_id_unknown: bool,
 }
 

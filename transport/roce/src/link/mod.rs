@@ -195,7 +195,7 @@ pub fn have_common_prefix(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     }
 }
 
-/// Most replies that wait to be sent. A request beyond these is ignored; its sender repeats it.
+/// Maximum number of replies that wait to be sent. Further requests are ignored; their senders repeat them.
 const REQUESTERS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ impl NeighbourTable {
         self.waiting.push_back(UnresolvedPacket { hop, packet, to });
     }
 
-    /// The next address for which a request is due. After the last request its resolution ends, and its queued packets
-    /// are dropped.
+    /// Returns the next address for which a request is due, and counts the request. With the last request for an
+    /// address its resolution ends, and the packets that wait for it are dropped.
     pub(super) fn next_request(&mut self, now_ns: u64) -> Option<IpAddr> {
         if self.resolving == 0 {
             return None;
@@ -90,7 +90,8 @@ impl NeighbourTable {
         if entry.tries < REQUESTS_MAX {
             entry.request_at_ns = Some(now_ns + (FIRST_DELAY_NS << (entry.tries - 1).min(4)));
         } else {
-            // The next packet to this neighbour starts resolution again.
+            // The next packet to this neighbour starts resolution again. But if the neighbour has an old address, that
+            // stays in use for another minute.
             (entry.request_at_ns, entry.resolved_ns) = (None, now_ns);
             self.resolving -= 1;
             self.waiting.retain(|it| it.hop != address);
@@ -128,10 +129,10 @@ impl NeighbourTable {
     }
 }
 
-/// Age above which an entry is resolved again.
+/// An entry that is older than this, in nanoseconds, is resolved again when it is used.
 const STALE_NS: u64 = 60_000_000_000;
 /// Delay of the second request. The delay doubles with each further request, up to 16 times this value.
 const FIRST_DELAY_NS: u64 = 50_000_000;
 const REQUESTS_MAX: u32 = 8;
-/// Most packets that wait for Ethernet addresses.
+/// Maximum number of packets that wait for Ethernet addresses.
 const QUEUED_PACKETS_MAX: usize = 128;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of two ends of a link, and of frames that neither of them has sent.
+//! Tests of two ends of a link, and of frames from other senders.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -113,8 +113,8 @@ impl Assembly {
     }
 
     /// Writes the payload of a packet that was received out of order to its destination, and returns its length.
-    /// `None`: the packet does not belong to the current write. `distance` is that from the expected packet; with the
-    /// length of the write it determines where the payload belongs.
+    /// `None`: the packet does not belong to the current write. `distance`: the packet's distance from the expected
+    /// packet. With the length of the write it determines where the payload belongs.
     pub(super) fn place_ahead<M: RegisteredMemory>(
         &self,
         packet: &Packet<'_>,

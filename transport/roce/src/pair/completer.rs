@@ -179,8 +179,8 @@ impl Completer {
         verdict
     }
 
-    /// Writes the data of a read or atomic response to its destination, even if earlier responses are missing. Returns
-    /// whether this response is the first with its PSN.
+    /// Writes the data of a read or atomic response to its destination, even if earlier responses are missing. `Ok`:
+    /// whether the response is valid, and the first with its PSN. `Err`: the data cannot be written.
     fn fetched<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
@@ -269,8 +269,8 @@ impl Completer {
         CompleterAction::Fine
     }
 
-    /// Acknowledges all packets before `upto`. `false`: there is a read or an atomic operation among them, whose
-    /// response was lost; only the packets before it were acknowledged.
+    /// Acknowledges all packets before `upto`. `false`: one of these packets belongs to a read or an atomic operation
+    /// whose response was lost; only the packets before that operation were acknowledged.
     fn acknowledge_before(&mut self, requester: &mut Requester, upto: Psn) -> bool {
         let mut at = requester.unacked();
         while at.is_before(upto) {

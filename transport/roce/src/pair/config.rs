@@ -30,13 +30,13 @@ pub struct Config {
     pub window_packets: u32,
     /// A round trip longer than this, in nanoseconds, counts as congestion; 0: round trips are ignored.
     pub target_delay_ns: u64,
-    /// Largest number of response packets of one read request, 1 to 65,536. A longer read is split, so that the window
+    /// Largest number of response packets of one read request, 1 to 65,536. A longer read is split, so the window
     /// applies to reads too.
     pub read_packets: u32,
     /// Largest number of outstanding reads and atomic operations (`max_rd_atomic` in verbs), 1 to 255; at most the
     /// peer's `responder_depth`.
     pub initiator_depth: u8,
-    /// Number of the peer's latest reads and atomic operations that are recorded, so that the peer can repeat them
+    /// This number of the peer's latest reads and atomic operations is recorded, so the peer can repeat them
     /// (`max_dest_rd_atomic` in verbs), 1 to 255.
     pub responder_depth: u8,
     /// Code of the response timeout that is used until a round trip was measured, 1 to 31: the timeout is 4.096 µs ×
@@ -63,8 +63,8 @@ pub struct Config {
     /// Time in nanoseconds after which an rmpi peer is given up if it sends nothing while a request is outstanding.
     pub silence_ns: u64,
     /// Delay in nanoseconds of an acknowledgement that the peer did not request: it is sent after the next requests, or
-    /// when this time has passed. 0: only requested acknowledgements are sent. Both ends must have 0, or both another
-    /// value.
+    /// when this time has passed. 0: only requested acknowledgements are sent. Either both ends have 0, or both have
+    /// other values, which require `peer_is_rmpi`.
     pub ack_delay_ns: u64,
     /// Consecutive RNR NAKs after which the request fails (`rnr_retry` in verbs), 0 to 6; 7: unlimited.
     pub rnr_retry: u8,

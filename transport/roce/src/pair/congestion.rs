@@ -10,7 +10,7 @@
 //! | a marked response; a CNP; packets lost after a timeout | half |
 //!
 //! The window is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed.
-//! While the window is not reduced and the delay is up to the target, a measurement does not change the window.
+//! While the window is that of `Config` and the delay is at most the target, a measurement does not change the window.
 
 use super::config::Config;
 
@@ -99,14 +99,14 @@ impl Notifier {
         }
     }
 
-    /// Whether a CNP is to be sent now. The next call returns `false`.
+    /// Returns whether a CNP must be sent now, and records that it is sent.
     pub(super) fn take(&mut self) -> bool {
         std::mem::take(&mut self.is_pending)
     }
 }
 
-/// A round trip of this many nanoseconds is longer than any queueing delay in a network. If twice the target is more,
-/// that is used instead.
+/// A round trip of this many nanoseconds is longer than any queueing delay in a network. If twice the target is longer,
+/// twice the target is used instead.
 const STALL_NS: u64 = 5_000_000;
 /// Shortest interval between two CNPs in nanoseconds.
 const CNP_INTERVAL_NS: u64 = 50_000;

@@ -63,8 +63,8 @@ pub struct QueuePair {
     received: VecDeque<WorkCompletion>,
     /// Whether the next packet is a request, if there is one. Responses and requests are sent alternately.
     is_turn_of_requests: bool,
-    /// Whether requests were sent since nothing was left to send the last time. If so, a delayed acknowledgement is
-    /// sent after them.
+    /// Whether requests were sent since the last time when nothing was left to send. If so, a delayed acknowledgement
+    /// may be sent after the last of them.
     has_sent: bool,
     /// Headers of the packet that is being sent.
     headers: Headers,
@@ -202,7 +202,7 @@ impl QueuePair {
         self.enter_error(None, CompletionStatus::Flushed);
     }
 
-    /// Records that the peer's process is alive, which the caller has found out by other means: then an rmpi peer that
+    /// Records that the peer's process is alive, as the caller has found out by other means. So an rmpi peer that
     /// computes and does not respond is not given up.
     pub fn note_peer_alive(&mut self, now_ns: u64) {
         self.retry.note_alive(now_ns);
@@ -285,7 +285,7 @@ impl QueuePair {
         })
     }
 
-    /// Whether a packet is for this queue pair. Packets that are not are silently dropped. IBTA vol. 1 section 9.6.1.
+    /// Whether a packet is for this queue pair. Other packets are silently dropped. IBTA vol. 1 section 9.6.1.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;
         let service = bth.opcode.service();

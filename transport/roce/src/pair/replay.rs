@@ -2,8 +2,8 @@
 //! The responder's record of the peer's latest reads and atomic operations, for repeated requests. IBTA vol. 1 section
 //! 9.7.5.1.2.
 //!
-//! A repeated read is executed again. A repeated atomic operation is not, so its result is kept. The requester has no
-//! more of these requests outstanding than are recorded here, so all older ones have their responses.
+//! A repeated read is executed again. A repeated atomic operation is not, so its result is kept. At most as many of
+//! these requests are outstanding as are recorded here, so the responses to all older requests have arrived.
 
 use std::collections::VecDeque;
 

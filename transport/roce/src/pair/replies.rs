@@ -72,8 +72,8 @@ impl Replies {
 
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         if let Some(last) = self.waiting.back().filter(|last| last.is_acknowledge()) {
-            // The queued one is a NAK or an acknowledgement of a later PSN, which acknowledges all packets before that
-            // PSN too. It stays, since a NAK is not sent a second time.
+            // The queued response is a NAK or an acknowledgement of a later PSN, which acknowledges all packets before
+            // that PSN too. It stays, since a NAK is not sent a second time.
             if psn.is_before(last.psn) {
                 return;
             }
@@ -111,8 +111,8 @@ impl Replies {
         }
     }
 
-    /// Whether no further response to the read with these PSNs needs to be queued: a queued one covers the `bytes`
-    /// bytes from `psn` on, or as many as allowed are queued.
+    /// Whether the queued responses to the read with these PSNs suffice: one of them covers the `bytes` bytes from
+    /// `psn` on, or as many as allowed are queued.
     pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
         let mut waiting = 0;
         for reply in &self.waiting {
@@ -164,8 +164,8 @@ impl Replies {
         self.waiting.len()
     }
 
-    /// Takes the next response packet and writes its headers. An acknowledgement whose PSN is that in `ahead` carries
-    /// the selective acknowledgement in `ahead`.
+    /// Takes the next response packet and writes its headers. `ahead`: a PSN and a selective acknowledgement, which is
+    /// added to an acknowledgement with that PSN.
     pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
@@ -268,7 +268,7 @@ impl QueuedReply {
     }
 }
 
-/// Largest number of queued responses to one read, whose parts can be requested again separately.
+/// Maximum number of queued responses to one read: the peer can request parts of a read again separately.
 pub(super) const RESPONSES_MAX: u32 = 4;
 
 /// Whether the peer may read this memory now.

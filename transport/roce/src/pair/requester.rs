@@ -41,8 +41,8 @@ pub(super) struct Requester {
     /// Number of packets sent since the last packet with AckReq set.
     since_ack_request: u32,
     probe: TimeoutProbe,
-    /// The peer has executed all packets before this PSN. A packet that it has received out of order may still be
-    /// refused, so it does not count.
+    /// The peer has executed all packets before this PSN. A packet that the peer has received out of order does not
+    /// count, since the peer may still refuse it.
     executed_to: Psn,
     /// The state of selective repeat; `None`: go-back-N.
     board: Option<Box<Scoreboard>>,
@@ -73,9 +73,9 @@ pub(super) enum NextPacket {
 /// Whether a packet was sent before, and whether its round trip is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmission {
-    /// For the first time, with AckReq: its round trip can be measured.
+    /// The packet is sent for the first time, with AckReq: its round trip can be measured.
     Timed(Psn),
-    /// For the first time, without AckReq.
+    /// The packet is sent for the first time, without AckReq.
     Untimed,
     Repeated(Psn),
 }
@@ -178,8 +178,8 @@ impl Requester {
         }
     }
 
-    /// Whether the window allows one more packet. If no outstanding packet has AckReq set, because the window was
-    /// larger when they were sent, one more packet, with AckReq, must be sent.
+    /// Whether one more packet may be sent. The window may have been larger when the outstanding packets were sent, and
+    /// none of them may have AckReq set. Then one more packet is sent, with AckReq.
     fn has_window(&self, in_flight: u32) -> bool {
         in_flight < self.limits.window_packets || in_flight <= self.since_ack_request
     }
@@ -275,7 +275,7 @@ impl Requester {
         self.limits.set_window(packets);
     }
 
-    /// Has all unacknowledged packets sent again.
+    /// Causes all unacknowledged packets to be sent again; with selective repeat, except those that have arrived.
     pub(super) fn go_back(&mut self) {
         self.probe = TimeoutProbe::None;
         let sent = self.sent();
@@ -340,7 +340,8 @@ impl Requester {
         self.queue.get(index)
     }
 
-    /// Whether the packet with this PSN is known to have arrived at the peer, or, for a read, its response here.
+    /// Whether the packet with this PSN is known to have arrived at the peer. For a PSN of a read or an atomic
+    /// operation: whether its response packet has arrived.
     pub(super) fn has_arrived(&self, psn: Psn) -> bool {
         let at = psn.packets_since(self.unacked);
         let board = self.board.as_ref();
@@ -354,8 +355,9 @@ impl Requester {
         }
     }
 
-    /// Whether a response that advanced `unacked` is the response to a probe, and shows that all packets behind the
-    /// probe are missing. If it acknowledges more than the probe, another probe is requested.
+    /// Handles a response that advanced `unacked`. If the response covers the probe, the probe ends. Returns whether
+    /// the response shows that all packets behind the probe are missing. If it acknowledges more than the probe, but
+    /// not all packets that were sent before the probe, another probe is requested.
     pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
         let TimeoutProbe::Out { end, sent_to } = self.probe else {
             return false;

@@ -3,18 +3,18 @@
 //!
 //! | packet                 | action |
 //! |------------------------|----------------------------------------------------------------------|
-//! | expected               | executed; acknowledged at once if AckReq is set, else later |
+//! | expected               | executed; acknowledged immediately if AckReq is set, else later |
 //! | out of order           | dropped; the first one since the last accepted packet gets a NAK |
 //! | duplicate send, write  | acknowledged again |
 //! | duplicate read         | answered again, if it is one of the last `responder_depth` |
 //! | duplicate atomic       | its result is sent again, if it is one of the last `responder_depth` |
-//! | without receive buffer | RNR NAK; later packets are dropped until it is sent again |
+//! | without receive buffer | RNR NAK; later packets are dropped until this packet is sent again |
 //! | invalid                | NAK; the queue pair enters the error state |
 //!
 //! With selective repeat a packet received out of order is kept, and every acknowledgement reports the kept packets
 //! (`ahead.rs`). When the missing packet arrives, the packets behind it are executed as if they had just arrived. Only
 //! payload of the current write is placed as soon as it is received. If there is no receive buffer for a kept packet
-//! when it is executed, it is no longer kept: the peer sends it again.
+//! when it is executed, the packet is discarded: the peer sends it again.
 
 use super::ahead::Ahead;
 use super::assembly::{ArrivedPacket, Assembly, FilledBuffer, PacketRefusal};
@@ -182,8 +182,9 @@ impl Responder {
         }
     }
 
-    /// Queues the delayed acknowledgement, if there is one, after requests were sent; at most twice per `ack_delay_ns`,
-    /// since under load the peer requests acknowledgements anyway. Returns whether it was queued.
+    /// Called after requests were sent: queues the delayed acknowledgement, if there is one, but at most twice per
+    /// `ack_delay_ns`. Under load the peer requests acknowledgements anyway. Returns whether the acknowledgement was
+    /// queued.
     pub(super) fn acknowledge_after_request(&mut self, now_ns: u64) -> bool {
         let is_due = self.delayed_ack != DelayedAck::None && now_ns >= self.next_behind_at;
         if is_due {
@@ -366,8 +367,8 @@ impl Responder {
         match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => {
                 // Without selective repeat, PSNs of reads and atomic operations are not acknowledged: rdma_rxe would
-                // take that for the completion of the read, without its data. With selective repeat the requester does
-                // not, and all packets are acknowledged.
+                // complete the read without its data. With selective repeat the peer is this engine, which waits for
+                // the data, so all packets are acknowledged.
                 let expected = self.order.expected();
                 let fetches = match self.ahead {
                     None => self.replay.first_behind(psn, expected),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The requester's retransmission timers and retry limits. IBTA vol. 1 section 9.7.6.1.3.
 //!
-//! After a timeout one packet is sent again, as a probe; only a response to the probe causes further retransmissions. A
+//! After a timeout only one packet is sent again, as a probe; further retransmissions need a response from the peer. A
 //! peer of another implementation is given up after `retry_count` timeouts, and an rmpi peer after nothing was received
 //! from it for `silence_ns`.
 
@@ -19,9 +19,9 @@ pub(super) struct Retry {
     round_trip: Option<RoundTrip>,
     limit: RetryLimit,
     rnr_retry: u8,
-    /// Timeouts since the last progress.
+    /// Number of timeouts since the last progress.
     count: u8,
-    /// RNR NAKs since the last progress.
+    /// Number of RNR NAKs since the last progress.
     rnr_count: u8,
     /// When the response times out, in nanoseconds; `None`: no timer runs.
     deadline: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Retry {
     /// Whether the requester has gone back since the last progress or timeout. If so, further NAKs and gaps are
     /// ignored.
     has_gone_back: bool,
-    /// When the peer was last known to be alive, or the timer was started for a new request, if that was later.
+    /// When the peer was last known to be alive, or when the timer was started for a new request, whichever was later.
     alive_at: u64,
 }
 
@@ -106,7 +106,8 @@ impl Retry {
         }
     }
 
-    /// Whether to go back because of a NAK or a gap: only once until the next progress or timeout.
+    /// Returns whether to go back because of a NAK or a gap, and records it: `true` only once until the next progress
+    /// or timeout.
     pub(super) fn should_go_back(&mut self) -> bool {
         !std::mem::replace(&mut self.has_gone_back, true)
     }
@@ -129,7 +130,8 @@ impl Retry {
         Ok(true)
     }
 
-    /// Whether packets may be sent now. `outstanding`: whether there are unacknowledged packets.
+    /// Returns whether packets may be sent now, and ends the RNR timer when it has expired. `outstanding`: whether
+    /// there are unacknowledged packets.
     pub(super) fn may_send(&mut self, now: u64, outstanding: bool) -> bool {
         let is_over = self.rnr_until.is_some_and(|until| until <= now);
         if is_over {
@@ -141,7 +143,8 @@ impl Retry {
         self.rnr_until.is_none()
     }
 
-    /// Whether the response has timed out, so that a probe must be sent. `Err`: the peer is given up.
+    /// Returns whether the response has timed out; then a probe must be sent, and the timer is started again. `Err`:
+    /// the peer is given up.
     pub(super) fn is_overdue(&mut self, now: u64) -> Result<bool, CompletionStatus> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return Ok(false);

@@ -18,12 +18,12 @@ pub(super) struct PacketLimits {
     pub(super) window_packets: u32,
     pub(super) read_packets: u32,
     pub(super) fetches: u32,
-    /// AckReq is set at least in every packet with this distance from the last one: at most half of the window, so that
-    /// an acknowledgement is on its way before the window is full.
+    /// A packet at this distance, in packets, from the last packet with AckReq has AckReq too. The distance is at most
+    /// half of the window, so an acknowledgement is on its way before the window is full.
     pub(super) ack_interval: u32,
     ack_interval_max: u32,
-    /// Whether AckReq is set in the last packet of every request. If not, it is set in the last packet only of signaled
-    /// requests, reads and atomic operations.
+    /// Whether AckReq is set in the last packet of every request. If not, only signaled requests, reads and atomic
+    /// operations have it set in their last packet.
     pub(super) acks_every_request: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a test builds itself for, or has parsed from, queue pair 1 of host 1.
+//! Packets to and from queue pair 1 of host 1: a test builds those to it, and parses those from it.
 
 use roce::Psn;
 use roce::format::{

@@ -70,7 +70,7 @@ struct Opened {
     writer: Writer,
 }
 
-/// The stream carried data that no peer sends there.
+/// The stream carried data that no correct peer sends.
 struct Refused;
 
 impl End {
@@ -235,8 +235,8 @@ impl End {
         }
     }
 
-    /// Handles the end of a stream. If it was the connection's, the connection ends, and another stream is opened
-    /// later.
+    /// Handles the end of a stream. If the connection used this stream, the connection ends, and another stream is
+    /// opened later.
     fn over(&mut self, now_ns: u64, stream: usize) {
         if self.connection.end() != Some(stream) {
             return;

@@ -78,7 +78,7 @@ impl Reader {
     }
 
     /// The buffer for further received bytes. After the caller has written bytes to it, it calls
-    /// [`filled`](Self::filled). The buffer is not empty when [`next`](Self::next) has just returned `None`.
+    /// [`filled`](Self::filled). The buffer has room if [`next`](Self::next) has just returned `None`.
     pub(crate) fn place(&mut self) -> &mut [u8] {
         let lacks = self.buffer.len() - self.from < HEADER_BYTES + self.most_body_bytes;
         if self.from == self.to || lacks {
@@ -241,7 +241,7 @@ impl Writer {
     /// Records that the stream has accepted this number of bytes.
     ///
     /// # Panics
-    /// If fewer bytes were waiting.
+    /// If `bytes` exceeds the number of [waiting](Self::waiting) bytes.
     pub(crate) fn taken(&mut self, bytes: usize) {
         let from = self.from + bytes;
         assert!(from <= self.bytes.len(), "{bytes} bytes did not wait");

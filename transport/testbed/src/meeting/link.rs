@@ -19,7 +19,7 @@ pub enum HostMessage {
     Refused(String),
     /// Host a is at another test, with this name.
     At(String),
-    /// The test of the receiving host is over on the sending host; with its outcome there.
+    /// The test of the receiving host is over on the sending host; with its outcome on the sending host.
     Over(String),
     /// The test of the receiving host was never started on the sending host.
     Never,
@@ -180,7 +180,7 @@ impl HostLink {
     }
 
     /// Shuts down the sending direction, and waits until the other end has received everything and closes, at most for
-    /// `most`. Closing a connection at once, with unread data, might discard data that was sent.
+    /// `most`. An immediate close, with unread data, might discard data that was sent.
     pub fn finish(&mut self, most: Duration) {
         let limit = Instant::now() + most;
         let mut is_shut = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of one test on one host: the messages of all ranks, and the reason of a failure.
+//! Keeps the state of one test on one host: the messages of all ranks, and the reason of a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -209,8 +209,8 @@ fn bounce_buffer_of_a_lost_peer_gets_a_new_key() {
     assert!(target.bytes() == pattern(1, 7, 5000));
 }
 
-/// If devices have no reads, the owner writes: if the memory is withdrawn meanwhile, no other data are written to the
-/// reader.
+/// On devices without reads the owner writes the data to the reader. If the memory is withdrawn during the write, no
+/// other data are written to the reader.
 #[test]
 fn bounce_buffer_withdrawn_during_a_write_gets_a_new_key() {
     let config = FakeConfig {

@@ -11,7 +11,7 @@ use testbed::{head, pattern};
 
 const BYTES: usize = 100_000;
 const LARGE: usize = 4 << 20;
-/// Kind of the frame that requests that the owner writes data to the reader.
+/// Kind of the frame with which a reader requests that the owner writes the data to it.
 const FETCH: u8 = 130;
 const FETCHED: u8 = 131;
 

@@ -23,7 +23,7 @@ pub const REM_OP: u32 = 11;
 pub const RETRY_EXC: u32 = 12;
 pub const RNR_RETRY_EXC: u32 = 13;
 
-/// Limits with which queue pairs are created at once, without datagrams before.
+/// Limits with which queue pairs are created immediately: no datagrams are sent before.
 pub const AT_ONCE: NetLimits = NetLimits {
     datagrams_first: 0,
     ..NetLimits::DEFAULT
@@ -185,8 +185,8 @@ impl Job {
         }
     }
 
-    /// Waits until all sent frames have arrived, and checks that each arrived once and in order. Not waited for: frames
-    /// to and from lost peers, and to processes that compute or do not run.
+    /// Waits until all sent frames have arrived, and checks that each arrived once and in order. It does not wait for
+    /// frames to and from lost peers, and to processes that compute or do not run.
     pub fn settle(&mut self) {
         self.until("all frames have come", |job| {
             job.all.iter().all(|to| {
@@ -347,7 +347,7 @@ impl Process {
     }
 }
 
-/// The length of a frame: some fit a slot, some fit a datagram, and some fit neither.
+/// The length of a frame: some fit a slot, some fit a datagram, and some are longer.
 pub fn size_of_frame(number: u64) -> usize {
     [0, 8, 48, 49, 700, 3000, 8000][number as usize % 7]
 }

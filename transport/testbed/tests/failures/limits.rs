@@ -8,7 +8,7 @@ use super::rails::join_rails;
 use testbed::memory::Guarded;
 use testbed::pattern;
 
-/// Rank 1 reads this number of bytes; returns the statistics of that for each of its ports.
+/// Rank 1 reads this number of bytes; returns the statistics of this read for each port of rank 1.
 fn read_of(job: &mut Job, bytes: usize) -> Vec<FakeStats> {
     let body = pattern(0, 1, bytes);
     let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
@@ -97,7 +97,7 @@ fn packet_bytes_and_inline_bytes_are_respected() {
         },
         ..NetLimits::DEFAULT
     };
-    // For a message that does not fit one packet, a queue pair is created at once.
+    // For a message that does not fit one packet, a queue pair is created immediately.
     let joined = |packet_bytes| {
         let mut job = Job::calm(2, limits(packet_bytes, 220));
         job.send(0, 1, 900);

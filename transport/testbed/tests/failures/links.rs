@@ -183,7 +183,7 @@ fn only_the_vanished_process_is_lost_with_a_reason() {
         "{}",
         job.messages_of(0)
     );
-    // From now on packets to the lost peer are dropped at once.
+    // From now on packets to the lost peer are dropped immediately.
     for _ in 0..100 {
         assert!(job.try_send(0, 1, 40));
     }

@@ -31,8 +31,8 @@ fn move_large(job: &mut Job, number: u64) {
     target.assert_guards();
 }
 
-/// Moves large messages from rank 0 to rank 1 until all rails between the two are connected; the first messages cause
-/// that.
+/// Moves large messages from rank 0 to rank 1 until all rails between the two ranks are connected: the first messages
+/// start the connections.
 pub fn join_rails(job: &mut Job) {
     for number in 0..3 {
         move_large(job, number);
@@ -311,7 +311,7 @@ fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     }
 }
 
-/// For some seconds one rail delivers nothing, or no rail does.
+/// For some seconds one rail, or all rails, deliver nothing.
 #[test]
 fn recovered_rail_carries_its_share_soon() {
     for rail in [Some(0), Some(1), None] {
@@ -333,8 +333,8 @@ fn recovered_rail_carries_its_share_soon() {
     }
 }
 
-/// Cuts the path between the two ports of a rail, or mends it. Without `rail`, takes all ports of rank 0 down, which
-/// its peer does not see, or up again.
+/// Cuts the path between the two ports of a rail, or mends it. Without `rail`: takes all ports of rank 0 down or up
+/// again; its peer does not see that.
 fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     match (rail, is_silent) {
         (Some(rail), true) => job.net.cut(job.port(0, rail), job.port(1, rail)),

@@ -409,7 +409,7 @@ fn missing_completions_do_not_block() {
         let body = pattern(1, 5, 100_000);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
         let key = job.export(1, 0, &mut source);
-        // A pause, so that no completion of earlier work is still to be requested.
+        // After this pause no completion of earlier work remains to be requested.
         job.pass(20 * SECOND);
         let pair = job.pair_of(0);
         job.net.forget_pair(pair);

@@ -79,7 +79,7 @@ fn hostile_bytes_affect_no_other_peer() {
             }
         }
         job.pass(SECOND / 10);
-        // Rank 1 may have accepted any of that as from rank 0, but its traffic with rank 2 is correct.
+        // Rank 1 may have accepted any of these bytes as input from rank 0, but its traffic with rank 2 is correct.
         job.chat_between(1, 2);
     }
 }

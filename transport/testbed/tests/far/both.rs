@@ -23,12 +23,13 @@ pub struct Shape {
     pub rails: u32,
     /// Whether the second job numbers the processes of the first in reverse.
     pub is_reversed: bool,
-    /// Whether, in a pair of processes of both jobs, that of the first job is the one with `is_first`.
+    /// In a pair of one process of each job: whether the process of the first job has `is_first`.
     pub is_first: bool,
     pub limits: NetLimits,
 }
 
-/// One rank in each job. Each has the same number for the other, and queue pairs are created at once.
+/// One rank in each job. Each rank uses the same peer number for the other rank, and queue pairs are created
+/// immediately.
 pub const TWO: Shape = Shape {
     sizes: [1, 1],
     rails: 1,
@@ -122,8 +123,8 @@ impl Both {
         }
     }
 
-    /// Adds all processes of the other job to process `me`. `with_address`: whether their addresses are provided at
-    /// once.
+    /// Adds all processes of the other job to process `me`. `with_address`: whether their addresses are provided
+    /// immediately.
     pub fn add_others(&mut self, me: usize, with_address: bool) {
         let is_of_other_job = |both: &Self, other: &usize| both.all[*other].job != both.all[me].job;
         let mut others: Vec<usize> = (0..self.all.len()).collect();
@@ -394,5 +395,5 @@ fn number(shape: Shape, job: usize, place: usize) -> u32 {
     }
 }
 
-/// Lengths of frames in bytes: some fit a slot, some fit a datagram, and some fit neither.
+/// Lengths of frames in bytes: some fit a slot, some fit a datagram, and some are longer.
 pub const SIZES: [usize; 7] = [0, 8, 48, 49, 700, 3000, 8000];

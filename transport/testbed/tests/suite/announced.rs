@@ -20,8 +20,8 @@ struct Source {
     key: RemoteKey,
 }
 
-/// Each rank announces data, and reads the data of another rank: at once or later, in any order, and all of it, a part,
-/// or nothing. Data may be read twice.
+/// Each rank announces data, and reads the data of another rank: immediately or later, in any order, and all of it, a
+/// part, or nothing. Data may be read twice.
 pub async fn announced(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = Random(u64::from(rank.me) + 7);

@@ -26,7 +26,7 @@ impl FirstFrame<'_> {
         self.rx.peer
     }
 
-    /// Its head; `len` is the length of a body of up to 48 bytes, other values are the provider's.
+    /// Its head. `len` up to 48 is the length of the body; larger values are the provider's own.
     #[inline(always)]
     #[must_use]
     pub fn head(&self) -> Head {
@@ -100,9 +100,10 @@ impl FirstFrame<'_> {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) ranks: Vec<u32>,
-    /// The first of `ranks`, or [`NONE`](Self::NONE), which a comparison with the number of ranks excludes too.
+    /// The first of `ranks`, or [`NONE`](Self::NONE), which is larger than any local rank, so a bounds check rejects
+    /// it.
     pub(super) first: u32,
-    /// Batches of frames that were taken from the first ring since the last poll.
+    /// Number of batches of frames that were taken from the first ring since the last poll.
     batches: u32,
 }
 
@@ -149,5 +150,5 @@ impl Active {
     }
 }
 
-/// Batches of 32 frames that may be taken one by one between two polls.
+/// Maximum number of batches, each of 32 frames, that may be taken frame by frame between two polls.
 const MOST_BATCHES: u32 = 16;

@@ -211,7 +211,7 @@ impl Shm {
     }
 }
 
-/// Most completions of writes for which room is reserved in advance.
+/// Maximum number of completions of writes for which room is reserved in advance.
 const MOST_EXPECTED: usize = 65_536;
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = size_of::<GateLine>();

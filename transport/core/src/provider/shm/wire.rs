@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory as a wire: peers by their numbers on the node.
+//! Implements [`Provider`] for shared memory: translates peer numbers to local ranks, and calls the methods of [`Shm`].
 
 use std::ptr::NonNull;
 
@@ -90,7 +90,7 @@ impl Provider for Shm {
         self.announce_sleep()
     }
 
-    /// Adds the bell, on which this process has announced that it dozes.
+    /// Adds this process's bell, on which its sleep is announced.
     fn fall_asleep(&mut self, waits: &mut WaitSet) {
         if let (Some(bell), Some(node)) = (self.bell, &self.node) {
             waits.add_doorbell(Doorbell {

@@ -71,17 +71,17 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Items that count against the window.
+    /// Number of items that count against the window.
     pub(super) fn in_window(&self) -> u64 {
         self.next() - self.consumed
     }
 
-    /// Large bodies that count against the pool.
+    /// Number of large bodies that count against the pool.
     pub(super) fn lent(&self) -> u64 {
         self.lent - self.returned
     }
 
-    /// Takes an item and gives it its sequence number.
+    /// Stores an item until it is acknowledged; returns its sequence number.
     pub(super) fn push(&mut self, item: T, is_lent: bool, now: u64) -> u64 {
         let sequence = self.next();
         self.kept.push_back(item);
@@ -92,7 +92,7 @@ impl<T> Sender<T> {
         sequence
     }
 
-    /// An item that is not acknowledged yet.
+    /// The item with this number; `None` if it was acknowledged already.
     pub(super) fn item(&mut self, sequence: u64) -> Option<&mut T> {
         let index = usize::try_from(sequence.checked_sub(self.received)?).ok()?;
         self.kept.get_mut(index)
@@ -196,7 +196,7 @@ impl Receiver {
     }
 }
 
-/// Most times that a timeout doubles.
+/// Maximum number of times that the timeout doubles.
 const MOST_BACKOFF: u32 = 5;
 
 #[cfg(test)]

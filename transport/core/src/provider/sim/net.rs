@@ -22,7 +22,7 @@ pub(super) struct SimWire {
     config: SimConfig,
     random: SimRandom,
     now: u64,
-    /// Time of each event, and its id. Ids grow, which keeps events of equal times in order.
+    /// Time of each event, and its id. Ids grow, so events of equal times keep their order.
     events: BinaryHeap<Reverse<(u64, u64)>>,
     happenings: Vec<Option<SimEvent>>,
     free: Vec<usize>,
@@ -48,7 +48,7 @@ struct Flow {
     secret: u64,
 }
 
-/// A post of the simulated network, until it is acknowledged.
+/// An item posted to the simulated network; it is stored until it is acknowledged.
 #[derive(Debug)]
 pub(super) enum SimPost {
     Frame {
@@ -189,7 +189,7 @@ impl SimWire {
         Ok(())
     }
 
-    /// Reads and atomic operations need no room: the poster bounds their number.
+    /// Posts a read or an atomic operation. These need no room: the poster bounds their number.
     pub(super) fn post_read(&mut self, from: u32, to: u32, item: SimPost) {
         match self.refuse_one_sided(from, &item) {
             Some(outcome) => {
@@ -514,7 +514,7 @@ impl SimWire {
                 }
             }
             Some(Again::Probe) => self.send(from, to, SimPacket::Probe),
-            // The timer was restarted meanwhile, and another event is scheduled for it.
+            // The timer was restarted meanwhile, and another event is scheduled for the new deadline.
             None => return,
         }
         self.set_timer(from, to);
@@ -609,7 +609,7 @@ impl SimWire {
         }
     }
 
-    /// Duration of a rank's next stay on, or off, its processor.
+    /// Duration of a rank's next stay on its processor (`running`), or off it.
     fn stretch(&mut self, running: bool) -> u64 {
         let SimConfig {
             most_away_ns,
@@ -712,7 +712,7 @@ fn place_of(id: u64) -> usize {
 
 /// Bits of an event's id that are its index: at most 2^24 events are pending at a time.
 const PLACE_BITS: u32 = 24;
-/// Upper bound of the time that a packet waits at adapters, for time-outs.
+/// Upper bound of the time that a packet waits at adapters, by which the timeout is lengthened.
 const WAITS_AT_ADAPTERS_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

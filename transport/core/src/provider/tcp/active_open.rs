@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connecting to a peer: all its addresses are tried at once, and an address that fails is tried again later. The first
-//! address that replies is sent a proof, and its WELCOME ends the attempt.
+//! Connecting to a peer: all its addresses are tried concurrently, and an address that fails is tried again later. The
+//! first address that replies is sent a PROOF, and its WELCOME ends the attempt (messages: `proof.rs`).
 
 use std::net::SocketAddr;
 
@@ -8,15 +8,15 @@ use super::handshake_stream::HandshakeStream;
 use super::proof::{HandshakeContext, Hello};
 use super::sockets::Sock;
 
-/// The attempt to connect to a peer, at all of its addresses at once.
+/// The attempt to connect to a peer, at all of its addresses concurrently.
 #[derive(Debug)]
 pub(super) struct ActiveOpen {
     pub(super) tries: Vec<ConnectTry>,
-    /// The try that has proved the key and waits for a WELCOME.
+    /// Index of the try that has sent its PROOF and waits for a WELCOME.
     pub(super) proving: Option<usize>,
     /// Start of the attempt's turn (see [`ConnectQueue`](super::connect_queue::ConnectQueue)).
     pub(super) since_ns: u64,
-    /// Whether this process lacked a descriptor for a connection, which is no evidence about the peer.
+    /// Whether this process lacked a descriptor for a connection. If so, the failure is no evidence about the peer.
     pub(super) lacks: bool,
     /// `accepted_ns`: since when the peer's system has held an accepted connection. `proved_ns`: since when the try
     /// `proving` waits for a WELCOME.
@@ -34,7 +34,8 @@ pub(super) struct ConnectTry {
     /// Number of failures; `why` is the reason of the last.
     pub(super) failures: u8,
     pub(super) why: String,
-    /// Consecutive refusals: the system at the address reported that nothing listens there, or another process replied.
+    /// Number of consecutive refusals: the system at the address reported that nothing listens there, or another
+    /// process replied.
     pub(super) refusals: u8,
 }
 
@@ -97,20 +98,21 @@ impl ActiveOpen {
         self.accepted_ns = self.is_accepted().then_some(since_ns);
     }
 
-    /// Whether the peer's system has accepted a connection recently: other connection attempts need not hurry.
+    /// Whether the peer's system has held an accepted connection for at most [`PROMISE_NS`]: the peer will probably
+    /// reply.
     pub(super) fn is_promising(&self, now_ns: u64) -> bool {
         let for_ns = self.accepted_for_ns(now_ns);
         for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
     }
 
     /// For how long the peer's system has held an accepted connection; `None`: it holds none. A connection that is
-    /// rejected at once does not count: another process may be listening there.
+    /// rejected immediately does not count: another process may be listening there.
     pub(super) fn accepted_for_ns(&self, now_ns: u64) -> Option<u64> {
         self.accepted_ns
             .map(|accepted_ns| now_ns.saturating_sub(accepted_ns))
     }
 
-    /// The proving try, if it has waited too long for a WELCOME and others wait to prove instead.
+    /// The proving try, if it has waited too long for a WELCOME and other tries wait to prove instead.
     pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
         let greeted = |one: &ConnectTry| matches!(one.stage, ConnectStage::Greeted { .. });
         let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
@@ -118,7 +120,7 @@ impl ActiveOpen {
         self.proving.filter(|_| has_others)
     }
 
-    /// Leaves `passed_ns`, for which this process did not poll, out of all durations.
+    /// Subtracts `passed_ns`, in which this process did not poll, from all durations.
     pub(super) fn skip_time(&mut self, passed_ns: u64) {
         self.since_ns += passed_ns;
         self.counted_ns += passed_ns;
@@ -141,8 +143,8 @@ impl ActiveOpen {
     }
 
     /// Ends the attempt's turn: returns the connections to be closed. Those that the peer's system has accepted stay
-    /// open: the peer finds them when it polls, and would otherwise find a dead connection beside each new one.
-    /// Failures are remembered.
+    /// open: the peer handles them when it polls. If they were closed, the peer would find a dead connection beside
+    /// each new one. Recorded failures stay recorded.
     pub(super) fn rest(&mut self) -> Vec<Sock> {
         self.fail_where(|stage| matches!(stage, ConnectStage::Connecting { .. }))
     }
@@ -170,7 +172,7 @@ impl ActiveOpen {
         !waits_behind && self.tries.iter().all(|one| one.stage.is_accepted())
     }
 
-    /// Whether the peer's system holds an accepted connection: the rest is only a matter of time.
+    /// Whether the peer's system has accepted a connection. If so, only the peer's process has yet to reply.
     pub(super) fn is_accepted(&self) -> bool {
         self.tries.iter().any(|one| one.stage.is_accepted())
     }
@@ -198,7 +200,7 @@ impl ActiveOpen {
         self.tries.iter().position(is_it)
     }
 
-    /// Connections that should be established by now.
+    /// Connections that were not established within [`CONNECT_NS`].
     pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
         let late = self.tries.iter().filter_map(|one| match &one.stage {
             ConnectStage::Connecting {
@@ -209,7 +211,8 @@ impl ActiveOpen {
         late.collect()
     }
 
-    /// Time of the next try, or of the next time-out of one.
+    /// Time at which a failed address is tried again or a connection times out, whichever comes first; `None`: neither
+    /// will.
     pub(super) fn again_at_ns(&self) -> Option<u64> {
         let times = self.tries.iter().filter_map(|one| match one.stage {
             ConnectStage::Failed { again_at_ns } => Some(again_at_ns),
@@ -220,6 +223,7 @@ impl ActiveOpen {
     }
 
     /// Records that the peer is not at an address: that host's system has refused, or another process has replied.
+    /// `refusals`: number of consecutive refusals before this one.
     pub(super) fn note_refusal(&mut self, index: usize, refusals: u8) {
         self.tries[index].refusals = refusals.saturating_add(1);
     }
@@ -269,11 +273,12 @@ impl ConnectTry {
     }
 }
 
-/// Age of an accepted connection without a reply after which it is doubtful whether the peer listens there.
+/// If an accepted connection has brought no reply for this long, it is doubtful whether the peer listens there.
 const PROMISE_NS: u64 = 2_000_000_000;
-/// A connection that is not established after so much time is tried again.
+/// A connection that is not established within this time is tried again.
 pub(super) const CONNECT_NS: u64 = 5_000_000_000;
-/// Consecutive refusals that leave little doubt: with growing intervals, so many take ten seconds.
+/// After this many consecutive refusals the peer has almost certainly ended. With their growing intervals they take ten
+/// seconds.
 const CERTAIN: u8 = 27;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MOST_BACKOFF: u8 = 9;

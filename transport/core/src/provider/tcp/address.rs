@@ -35,7 +35,7 @@ pub(super) struct TcpHost {
 #[derive(Debug, Default)]
 pub(super) struct TcpHosts {
     all: HashSet<Arc<TcpHost>>,
-    /// Number of hosts at which those that are not in use are removed.
+    /// When the table has this many hosts, those that are not in use are removed.
     many: usize,
 }
 
@@ -50,7 +50,7 @@ impl TcpAddress {
 }
 
 impl TcpHosts {
-    /// Returns `place` with the stored copy of its host, which is added if there is none.
+    /// Returns `place` with the stored copy of its host. If there is no copy yet, the host is stored.
     pub(super) fn share(&mut self, place: TcpAddress) -> TcpAddress {
         if self.all.len() >= self.many {
             self.all.retain(|host| Arc::strong_count(host) > 1);
@@ -98,7 +98,7 @@ pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
     ends.take_while(|end| *end <= MOST_ADDRESS_BYTES).count()
 }
 
-/// Parses a record; `None`: it is not of this version.
+/// Parses a record; `None`: it is malformed, or of another version.
 pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
     let ([version, count, low, high], rest) = record.split_first_chunk()?;
     let (identity, mut rest) = rest.split_first_chunk()?;
@@ -136,7 +136,7 @@ const FIXED_BYTES: usize = 12;
 /// Four IPv6 addresses, or thirteen IPv4 addresses.
 const MOST_ADDRESS_BYTES: usize = 68;
 const MOST_HOST_BYTES: usize = 17;
-/// Most bytes of this part of a record.
+/// Maximum length of this part of a record, in bytes.
 pub(in crate::provider) const MOST_RECORD_BYTES: usize =
     FIXED_BYTES + MOST_ADDRESS_BYTES + MOST_HOST_BYTES;
 

@@ -57,7 +57,7 @@ impl TcpRecvBuffer {
         &mut place[..bytes]
     }
 
-    /// A place for at most `bytes` bytes, while no byte waits.
+    /// A place for at most `bytes` bytes. Only for a buffer in which no bytes wait.
     fn place_for(&mut self, bytes: usize) -> &mut [u8] {
         self.make();
         &mut self.bytes[..bytes.min(BUFFER_BYTES)]
@@ -69,7 +69,7 @@ impl TcpRecvBuffer {
         }
     }
 
-    /// Starts with the bytes left over at a connection.
+    /// Fills the buffer with `rest`, the bytes left over from a connection.
     fn start(&mut self, rest: &mut Vec<u8>) {
         self.make();
         self.bytes[..rest.len()].copy_from_slice(rest);
@@ -92,7 +92,7 @@ enum TcpRecvStep {
 }
 
 impl<S: Sockets> Tcp<S> {
-    /// Receives and processes bytes from a peer, up to some share. `true`: some were received.
+    /// Receives and processes bytes from a peer, up to some share. `true`: some were received, or the connection broke.
     pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
         if self.is_paused(peer) {
             return false;
@@ -138,7 +138,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Whether a line is not to be polled yet.
+    /// Whether polling of a peer's line is paused. Ends a pause whose time is over.
     #[inline]
     fn is_paused(&mut self, peer: u32) -> bool {
         let line = self.links.find(peer).and_then(|side| side.line.as_ref());
@@ -306,7 +306,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Receives more; returns the number of bytes, and the most it could have been.
+    /// Receives more; returns the number of bytes received, and the number for which there was room.
     fn receive(&mut self, peer: u32, buffer: &mut TcpRecvBuffer) -> io::Result<(usize, usize)> {
         let Some(side) = self.links.find(peer) else {
             return Ok((0, 0));
@@ -358,8 +358,7 @@ impl<S: Sockets> Tcp<S> {
         Ok((got, most))
     }
 
-    /// The memory for the remaining data of a packet, looked up anew; `None`: they have no target any more, or none
-    /// yet.
+    /// The memory for the remaining data of a packet, looked up anew; `None`: the data have no target now.
     fn find_target(&mut self, peer: u32, inflow: &Inflow) -> TargetMemory {
         let whole: Option<MemoryRange> = match &inflow.target {
             TcpDataTarget::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
@@ -528,7 +527,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Starts a packet with data.
+    /// Begins to receive a packet with data.
     fn begin_inflow(&mut self, peer: u32, header: TcpPacketHeader, bytes: &[u8]) -> TcpRecvStep {
         let (target, fixed) = match header.kind {
             TcpPacketKind::Write => match TcpWriteRequest::of(bytes) {
@@ -570,7 +569,7 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// Handles some data, or the last of them.
+    /// Handles the next data of a packet, or the last ones.
     fn step_inflow(
         &mut self,
         peer: u32,
@@ -606,7 +605,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Ends a packet with data, all of which are in place.
+    /// Handles the end of a packet with data: all data are at their target.
     fn end_inflow(
         &mut self,
         peer: u32,
@@ -669,16 +668,17 @@ impl<S: Sockets> Tcp<S> {
 const WORD_FRAME_BYTES: usize = HEADER_BYTES + FRAME_BYTES + 8;
 /// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Most bytes per receive on a line over which unsolicited data may follow.
+/// Maximum number of bytes per receive on a line over which unsolicited data may follow.
 const BEFORE_BYTES: usize = 8 << 10;
-/// Most bytes per receive behind data that go to their target, or while requested data are expected.
+/// Maximum number of bytes received into the buffer after data that go to their target, or while requested data are
+/// expected.
 const BEHIND_BYTES: usize = 4 << 10;
-/// Time without polls of a line on which the data of several reads are expected and nothing has arrived: less than a
-/// sender needs for 64 KiB.
+/// If the data of several reads are expected on a line and nothing has arrived, the line is not polled for this long. A
+/// sender needs longer for 64 KiB.
 const PAUSE_NS: u64 = 10_000;
-/// Bytes received from one peer in one turn after which no further receive is begun, so that others are served.
+/// After this many bytes from one peer in one turn, no further receive is begun, so that other peers are served.
 const TURN_BYTES: usize = 1 << 20;
-/// Most bodies of one peer that may be lent; a peer that keeps to the protocol needs fewer.
+/// Maximum number of lent bodies of one peer; a peer that keeps to the protocol needs fewer.
 const MOST_LENT: u32 = 64;
-/// Protocol violations after which a peer is lost.
+/// After this many protocol violations a peer is lost.
 const MOST_VIOLATIONS: u32 = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that may be deferred and leave with others. To send each separately through the kernel's network costs some
-//! microseconds; and no process waits for a packet that only announces what a later turn of this process has to move.
+//! Packets that may be deferred and leave with others. Sending a packet by itself costs some microseconds in the
+//! kernel, and no process waits for a packet that only announces data which this process moves in a later turn.
 
 use session::Slot;
 
@@ -9,7 +9,7 @@ use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
     /// As [`post`](Self::post), but the packet may leave with the next packet to this peer, or in the next turn. The
-    /// first packet in a turn leaves at once: its sender may be waiting for the reply.
+    /// first packet in a turn leaves immediately: this process may be waiting for the reply.
     pub(super) fn post_deferrable(&mut self, peer: u32, slot: Slot) {
         let turn = self.turn;
         let side = self.of(peer);

@@ -14,13 +14,14 @@ impl<S: Sockets> Tcp<S> {
         self.links.counts = Arc::clone(counts);
     }
 
-    /// Whether nothing can arrive except from unauthenticated connections.
+    /// Whether there are neither connections nor attempts in either direction: nothing arrives over TCP before one is
+    /// made.
     #[inline(always)]
     pub(in crate::provider) fn is_alone(&self) -> bool {
         self.links.is_alone()
     }
 
-    /// Whether no work is pending, and nothing has arrived for long.
+    /// Whether nothing has arrived for long, all received bytes are processed, and all completions are delivered.
     #[inline]
     pub(in crate::provider) fn is_idle(&self) -> bool {
         self.idle >= super::IDLE && self.backlog.is_empty() && self.moves.ready.is_empty()

@@ -117,7 +117,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Handles that a peer has been unreachable for `silent_ns`: warns the user, or marks the peer lost.
+    /// Handles that a peer has been unreachable for `silent_ns`: after [`COMPLAIN_NS`] warns the user; marks the peer
+    /// lost after `limit_ns`, or if all its addresses refuse.
     fn doubt(&mut self, peer: u32, silent_ns: u64, limit_ns: u64) {
         let side = self.of(peer);
         let (Some(call), Some(place)) = (&side.call, &side.place) else {
@@ -231,15 +232,16 @@ impl<S: Sockets> TcpLinks<S> {
 const TURN_NS: u64 = 2_000_000_000;
 /// Interval of evictions while there are too many connections.
 const TRIM_NS: u64 = 20_000_000;
-/// A process that has not polled for so long was computing: time-outs meanwhile are not the fault of the peers.
+/// A process that has not polled for this long was computing: time-outs meanwhile are not the fault of the peers.
 const AWAY_NS: u64 = 1_000_000_000;
-/// Interval at which the silence of a peer is counted; time in which this process does not poll counts little.
+/// Interval at which the time in which a peer is unreachable is counted. If this process does not poll, little of that
+/// time counts.
 pub(super) const COUNT_NS: u64 = 500_000_000;
 /// Interval at which connections are checked.
 const CHECK_NS: u64 = 1_000_000_000;
-/// A connection is cut off if the kernel got no reply on it for this many ms although one was due. The second value
-/// applies if data moved over a rail to that peer meanwhile, or shortly before.
+/// A connection is cut off if the kernel got no reply on it for this many ms although one was due. The second value is
+/// for the line to a peer if data have moved over a rail to that peer recently.
 const CUT_OFF_MS: u32 = 10_000;
 const CUT_OFF_BESIDE_MS: u32 = 2_000;
-/// Time after which the user is warned that a peer cannot be reached.
+/// After this time the user is warned that a peer cannot be reached.
 const COMPLAIN_NS: u64 = 10_000_000_000;

@@ -2,7 +2,7 @@
 //! Establishing connections: this process connects to a peer (a *call*), or is connected to; then both prove their
 //! identity (`proof.rs`), and join.
 //!
-//! If two processes call each other at once, the call of the process with precedence counts, if its call has got
+//! If two processes call each other at the same time, the call of the process with precedence counts if it has got
 //! through. The other process gets the verdict to yield, and abandons its own call when it is called. If a peer joins a
 //! second time, the later connection counts: the peer has noticed before this process that the earlier connection
 //! broke.
@@ -48,7 +48,8 @@ impl From<HandshakeFault> for HandshakeRefusal {
 
 /// Calls by this process.
 impl<S: Sockets> TcpLinks<S> {
-    /// Starts to connect to a peer, unless that was done.
+    /// Starts to connect to a peer that is neither connected, being called, nor lost. If its address is not known,
+    /// requests the address instead.
     pub(super) fn call(&mut self, peer: u32) {
         let side = self.of(peer);
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
@@ -102,8 +103,8 @@ impl<S: Sockets> TcpLinks<S> {
 
     /// Ends the turn of a call. The call then waits for its next turn, or is set aside and waits only for the peer.
     /// Meanwhile it makes no further connections, and keeps those that the peer's system has accepted, at most one for
-    /// each address. All such calls together keep no more connections than the limit of connections, and than a part of
-    /// the descriptors: the program needs descriptors, too.
+    /// each address. The number of connections that all such calls keep is limited by the limit of connections, and by
+    /// a part of the descriptors: the program needs descriptors, too. At this limit the call keeps none.
     pub(super) fn put_off(&mut self, peer: u32) {
         let socks = |peer: u32| {
             let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -146,7 +147,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Ends a call; `but`: the connection that is kept.
+    /// Ends a call, and closes its connections except `but`.
     pub(super) fn end_call(&mut self, peer: u32, but: Option<Sock>) {
         let Some(call) = self.find_mut(peer).and_then(|side| side.call.take()) else {
             return;
@@ -440,7 +441,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Calls that are not in their turn keep at most this fraction (one of so many) of the descriptors.
+/// Calls that are not in their turn keep at most one in this many of the descriptors.
 const KEPT_PART: usize = 4;
 
 /// Progress of a call.
@@ -471,8 +472,8 @@ impl<S: Sockets> TcpLinks<S> {
                 Ok(None) => return,
                 Err(error) if eviction::is_without_descriptors(&error) => {
                     if has_taken {
-                        // Perhaps no further connection waits, since `accept` may fail in this way even then. If one
-                        // waits, there is another event.
+                        // `accept` may fail in this way even if no further connection waits. If one waits, there is
+                        // another event.
                         return;
                     }
                     if !self.free_one(None) {
@@ -494,13 +495,14 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_crowded = !self.unproven.has_room(now_ns);
         let give_way_ns = self.unproven.replaceable_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
-        // Until then the listeners are not watched: the kernel would report the waiting connection again and again.
+        // Until that time the listeners are not watched: otherwise the kernel would report the waiting connection again
+        // and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.watch_listeners(false);
     }
 
-    /// Called when an unauthenticated connection has ended: waiting connections are accepted soon, or at once if many
-    /// have ended.
+    /// Called when an unauthenticated connection has ended. If such connections have filled all places, waiting
+    /// connections are now accepted soon, or immediately if many places are free.
     fn schedule_accept(&mut self) {
         let soon_ns = match self.unproven.has_much_room() {
             true => self.now_ns,
@@ -651,7 +653,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.join(peer, line, (ack, rails));
     }
 
-    /// Warns that a connection was rejected to make room for others.
+    /// Warns that connections are closed to make room for others, `caller` among them, if unauthenticated connections
+    /// have been too many for long.
     fn complain_of_many(&mut self, caller: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
         let is_long = self.unproven.is_long_crowded(now_ns);
@@ -701,12 +704,13 @@ impl<S: Sockets> TcpLinks<S> {
 
 /// Pause before the next `accept` after a failure.
 const SHUT_NS: u64 = 50_000_000;
-/// Pause before the next `accept` after unauthenticated connections have filled all places and one of them has ended.
+/// Pause before the next `accept` if unauthenticated connections have filled all places and one of them has ended.
 const CROWD_NS: u64 = 5_000_000;
 
 /// Joining, when both sides are authenticated.
 impl<S: Sockets> TcpLinks<S> {
-    /// Makes this connection the line to a peer, whose state is as reported in the handshake.
+    /// Makes this connection the line to `peer`, which has reported its state in the handshake. If the reported
+    /// acknowledgement is invalid, closes the connection instead.
     fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): HandshakeReport) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));

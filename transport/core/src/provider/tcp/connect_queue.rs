@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which peers are being connected to, and which wait for their turn: an attempt takes a descriptor for each address
-//! of the peer, and a process has few.
+//! Schedules attempts to connect to peers, which take turns: an attempt takes a descriptor for each address of the
+//! peer, and a process has few.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) struct ConnectQueue {
     waiting: VecDeque<u32>,
     /// Peers whose attempts need no turn: they wait only for the peer.
     aside: Vec<u32>,
-    /// No attempt starts before this time, since the system lacked a descriptor; 0: it did not.
+    /// After a lack of descriptors, no attempt starts before this time; 0: descriptors have not been lacking.
     paused_until_ns: u64,
     /// Limit of concurrent attempts: reduced when descriptors are lacking, and raised again with time.
     most: usize,
@@ -47,7 +47,7 @@ impl ConnectQueue {
         self.all().next().is_none()
     }
 
-    /// Whether a peer has its turn: only then does it connect.
+    /// Whether the attempt to connect to a peer has its turn. Only then are connections made.
     pub(super) fn is_under_way(&self, peer: u32) -> bool {
         self.under_way.contains(&peer)
     }
@@ -119,7 +119,7 @@ impl ConnectQueue {
         }
     }
 
-    /// Time from which the next attempt may start; `None`: none waits, or one must end first.
+    /// Time from which the next attempt may start; `None`: no attempt waits, or one in progress must end first.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
         let is_waiting = !self.waiting.is_empty() && self.under_way.len() < self.most;
         is_waiting.then_some(self.paused_until_ns)
@@ -130,7 +130,7 @@ impl ConnectQueue {
     }
 }
 
-/// Most concurrent attempts.
+/// Maximum number of concurrent attempts.
 pub(super) const MOST_CALLS: usize = 32;
 /// Interval at which the limit is raised by one.
 const GROW_NS: u64 = 250_000_000;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Chooses the connection that is closed for another one when the limit is reached, or when the system has no more
-//! descriptors. An evicted connection is made again when it is needed, and nothing is lost. A connection is kept as
-//! long as large data move over it: a partly sent piece would start again with each connection, and might never get
-//! through.
+//! descriptors. An evicted connection is made again when it is needed, and nothing is lost. A connection over which
+//! large data move is kept, though not for ever: a partly sent piece starts again with each connection, and might never
+//! get through.
 
 use std::io;
 
@@ -36,8 +36,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.joined.len() >= most && sides.filter(stays).count() >= most
     }
 
-    /// Closes the least useful connection, so that another one can have its descriptor; but not connections of the
-    /// attempt to connect to `but`. `false`: there is none to close, or all are new.
+    /// Closes the least useful connection to free its descriptor. Does not close connections of the attempt to connect
+    /// to `but`. `false`: there is none to close, or all are new or move large data.
     pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
         if self.give_rail_up() {
             return true;
@@ -67,7 +67,7 @@ impl<S: Sockets> TcpLinks<S> {
         line.is_some()
     }
 
-    /// The least recently used connection over which nothing is in flight.
+    /// The least recently used line over which nothing is in flight, and which is not new.
     fn oldest_idle(&self) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -79,8 +79,9 @@ impl<S: Sockets> TcpLinks<S> {
         Some(self.joined.iter().filter_map(used).min()?.1)
     }
 
-    /// The least recently used connection that is not new and moves no large data: what is in flight over it is sent
-    /// again. `in_need`: whether connections over which nothing has arrived yet are candidates too, after [`HOLD_NS`].
+    /// The least recently used line that is not new and moves no large data. If it is closed, what is in flight over it
+    /// is sent again. `in_need`: whether connections over which nothing has arrived yet are candidates too, after
+    /// [`HOLD_NS`].
     fn oldest_line(&self, in_need: bool) -> Option<u32> {
         let used = |peer: &u32| {
             let side = self.find(*peer)?;
@@ -128,5 +129,5 @@ pub(super) fn is_without_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Time for which a new connection or attempt may not be closed for another one.
+/// For this long, a new connection or attempt is not closed for another one.
 pub(super) const HOLD_NS: u64 = 100_000_000;

@@ -27,15 +27,15 @@ pub struct StreamsConfig {
     pub seed: u64,
     /// Number of processes.
     pub ranks: u32,
-    /// Calls on a connection that break it, of 100,000.
+    /// Number of calls on a connection, of 100,000, that break it.
     pub breaks: u64,
-    /// Connections that are refused, of 100.
+    /// Number of connections, of 100, that are refused.
     pub refusals: u64,
     /// Longest delay of bytes.
     pub most_delay_ns: u64,
-    /// Most bytes that one call moves.
+    /// Maximum number of bytes that one call moves.
     pub most_bytes: usize,
-    /// Most connections that a process may have open.
+    /// Maximum number of connections that a process may have open.
     pub most_open: usize,
     /// Interfaces of each process, at most 200. Packets leave by the interface that has the same number as the
     /// interface that they go to.
@@ -134,7 +134,7 @@ struct FakeStreamNet {
     connections: Vec<FakeConnection>,
     broken: u64,
     /// For each interface number, since when the network between the interfaces with that number is cut; `None`: it is
-    /// not.
+    /// not cut.
     cut: Vec<Option<u64>>,
 }
 
@@ -147,7 +147,8 @@ struct FakeProcess {
     /// Whether everything sent to the process is silently lost.
     is_cut_off: bool,
     has_ended: bool,
-    /// `peak`: most connections that the process had open. `event_polls`: how often it has polled for events.
+    /// `peak`: maximum number of connections that the process had open at a time. `event_polls`: how often it has
+    /// polled for events.
     peak: usize,
     event_polls: u64,
     /// When the process wakes up without an event, and whether that sleep is so long that no timer can have set it.
@@ -216,7 +217,7 @@ impl FakeStreams {
         all.map(|connection| connection.received).sum()
     }
 
-    /// Lets time pass.
+    /// Lets up to 20 µs pass; how much is random.
     pub fn advance(&self) {
         let mut net = self.lock();
         let step_ns = 1 + net.random.below(20_000);
@@ -242,7 +243,7 @@ impl FakeStreams {
         self.lock().now_ns += ns;
     }
 
-    /// Most connections that a process had open.
+    /// Maximum number of connections that a process had open at a time.
     #[must_use]
     pub fn peak(&self, process: u32) -> usize {
         self.lock().processes[process as usize].peak
@@ -326,7 +327,7 @@ impl FakeProcess {
 }
 
 impl FakeStreamNet {
-    /// Whether a process may have one more connection.
+    /// Fails if a process may have no further connection.
     fn find_descriptor(&self, me: u32) -> io::Result<()> {
         match self.processes[me as usize].open() < self.config.most_open {
             true => Ok(()),
@@ -360,7 +361,7 @@ impl FakeStreamNet {
         place as Sock
     }
 
-    /// The connection, if it is usable; it may break now.
+    /// The connection, if it is usable. The seed may make it break in this call.
     fn usable(&mut self, held: FakeSock) -> io::Result<&mut FakeConnection> {
         let breaks = self.random.below(100_000) < self.config.breaks;
         let connection = &mut self.connections[held.connection];
@@ -377,7 +378,7 @@ impl FakeStreamNet {
         Ok(connection)
     }
 
-    /// The number of bytes, at most `bytes`, that a call moves.
+    /// Draws the number of bytes, at most `bytes`, that a call moves.
     fn share(&mut self, bytes: usize) -> usize {
         let most = bytes.min(self.config.most_bytes);
         if most == 0 || self.config.seed != 0 && self.random.below(8) == 0 {
@@ -632,7 +633,7 @@ impl Sockets for FakeSockets {
     }
 }
 
-/// Most bytes in flight in one direction.
+/// Maximum number of bytes in flight in one direction of a connection.
 const WINDOW_BYTES: usize = 200_000;
 /// No timer is set for so long a time: a process that has slept for this long should have been woken.
 const OVERSLEPT: Duration = Duration::from_secs(30);

@@ -30,7 +30,7 @@ impl HandshakeStream {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Sends what is queued; `true`: all of it.
+    /// Sends what is queued; `true`: all of it was sent.
     pub(super) fn push(&mut self, sockets: &mut impl Sockets) -> io::Result<bool> {
         while !self.out.is_empty() {
             let sent = sockets.send(self.sock, &self.out, None, false)?;

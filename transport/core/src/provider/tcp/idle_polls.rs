@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides which turns make no system call. A process polls all its networks, however it waits, and a job whose
-//! messages go through shared memory would make a system call in each turn for nothing. A spinning process makes turns
-//! so fast that it may skip most of them; for a process that polls rarely, the time since the last turn that did
-//! something decides. The clock is read once in several turns, or in each turn if turns are rare.
+//! Decides which turns (calls of `poll`) make no system call. A process polls all its networks, however it waits, and a
+//! job whose messages go through shared memory would make a system call in each turn for nothing. A spinning process
+//! makes turns so fast that it may skip most of them; for a process that polls rarely, the time since the last turn
+//! that did something decides. The clock is read once in several turns, or in each turn if turns are rare.
 
 /// Decides which turns do something.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl IdlePolls {
         self.is_over = true;
     }
 
-    /// Whether turns are so rare that none should be skipped.
+    /// Whether turns are rare: then each turn that is not skipped checks everything.
     #[inline]
     pub(super) fn is_seldom(&self) -> bool {
         self.step <= 1
@@ -60,7 +60,7 @@ impl IdlePolls {
     }
 }
 
-/// One of this many turns reads the clock; of [`CLOCK_EVERY_POLLS`] if every turn polls for events.
+/// One of this many turns reads the clock; if every turn polls for events, one of [`CLOCK_EVERY_POLLS`].
 const CLOCK_EVERY: u64 = 4;
 const CLOCK_EVERY_POLLS: u64 = 8;
 /// Longest time between turns that do something, for a process that polls rarely.

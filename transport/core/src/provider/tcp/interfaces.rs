@@ -183,7 +183,7 @@ impl Kinds for SysClassNet {
     }
 }
 
-/// Most stacked interfaces, such as a bridge over a VLAN over a bond over a device.
+/// Maximum number of stacked interfaces, such as a bridge over a VLAN over a bond over a device.
 const MOST_LAYERS: u32 = 8;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of memory of this process that peers may access. A key is valid only if it is in this table, word for word
-//! and for the peer that uses it; its `check` is an unguessable number. Every access looks it up again, so that nothing
-//! is accessed after its key was withdrawn.
+//! and for the peer that uses it; its `check` is an unguessable number. Every access looks the key up again, so no
+//! memory is accessed after its key was withdrawn.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,8 @@ pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 struct ExportedKey {
     /// Number of exports under this key; 1 for a key made here.
     given: u32,
-    /// Whether the key was made here, so that its `check` is unique to this memory, and no announcement has used it.
+    /// Whether the key was made here and no announcement has used it. The `check` of a key made here is unique to its
+    /// memory.
     is_new: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers and the connections to them: keeps and sends packets, and makes a connection again that broke. The *line* to a
+//! Peers and the connections to them: keeps and sends packets, and restores connections that broke. The *line* to a
 //! peer is the first connection with it; further ones are *rails*. Events of a peer are reported upwards as values
 //! ([`TcpLinkEvent`]).
 //!
@@ -70,7 +70,8 @@ pub(super) struct TcpLimits {
     pub(super) lines: usize,
     /// Time for which a peer may be unreachable before it is lost.
     pub(super) silence_ns: u64,
-    /// `rails`: most connections with one peer. `shared_bytes`: size of the smallest read that uses all of them.
+    /// `rails`: maximum number of connections with one peer. `shared_bytes`: size of the smallest read that uses all of
+    /// them.
     pub(super) rails: u8,
     pub(super) shared_bytes: u64,
 }
@@ -104,7 +105,7 @@ pub(super) struct TcpLinks<S> {
     pub(super) has_reported_descriptors: bool,
     /// Peers that are owed an acknowledgement.
     owing: Vec<u32>,
-    /// `is_corked`: whether packets are held back. `corked`: the peers for which some are.
+    /// `is_corked`: whether packets are held back. `corked`: the peers for which packets are held back.
     is_corked: bool,
     corked: Vec<u32>,
     /// Peers for which the kernel holds back bytes until more follow.
@@ -202,7 +203,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.joined.is_empty() && !self.has_timers()
     }
 
-    /// Whether nothing is to be done before the next event: nothing is held back or owed, and no timer is pending.
+    /// Whether nothing is to be done before the next event: nothing is held back or owed, no connection is paused, and
+    /// no timer is pending.
     pub(super) fn is_dormant(&self) -> bool {
         let is_paused = |peer: &u32| {
             let line = self.find(*peer).and_then(|side| side.line.as_ref());
@@ -221,7 +223,8 @@ impl<S: Sockets> TcpLinks<S> {
             && !self.joined.iter().any(is_paused)
     }
 
-    /// Whether a timer may be pending.
+    /// Whether a timer may be pending of a connection attempt, of an unauthenticated connection, or of a pause in
+    /// accepting.
     #[inline]
     pub(super) fn has_timers(&self) -> bool {
         !self.calls.is_empty() || !self.unproven.is_empty() || self.shut_until_ns.is_some()
@@ -245,7 +248,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.close(sock);
     }
 
-    /// Stores a packet for a peer, for which there is room, and sends it when possible.
+    /// Stores a packet for a peer, and sends it when possible. The caller has checked that there is room for it.
     pub(super) fn post(&mut self, peer: u32, slot: Slot) {
         self.keep(peer, slot);
         self.flush(peer);
@@ -286,7 +289,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Sends what is pending for a peer, or starts to connect.
+    /// Sends what is pending for a peer, or schedules it for [`uncork`](Self::uncork) if packets are held back. Without
+    /// a line, starts to connect if a line is needed.
     pub(super) fn flush(&mut self, peer: u32) {
         let is_corked = self.is_corked;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
@@ -382,8 +386,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.want_to_send(sock, false);
     }
 
-    /// Processes a peer's acknowledgement of this process's stream. `false`: it covers packets that were not sent
-    /// completely.
+    /// Processes a peer's acknowledgement of this process's stream. `false`: it is invalid, because it covers packets
+    /// that were not sent completely.
     #[inline]
     pub(super) fn acknowledge(&mut self, peer: u32, ack: Ack) -> bool {
         let (now_ns, store) = (self.now_ns, &mut self.store);
@@ -423,7 +427,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.lacking != 0
     }
 
-    /// Records that a packet of a peer was delivered, so that an acknowledgement is owed.
+    /// Records that a packet of a peer was delivered, for which an acknowledgement is owed.
     #[inline]
     pub(super) fn owe_ack(&mut self, peer: u32) {
         let Some(side) = self.find_mut(peer) else {

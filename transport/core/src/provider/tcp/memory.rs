@@ -6,7 +6,7 @@
 //! held. T1: from a lease that this provider holds (`works.rs`), which is exclusive until it is returned; ranges of the
 //! lease are dropped before that. T2: from exported memory whose key is in the table (`keys.rs`) at the moment of the
 //! access, and whose owner leaves it mapped until the key is withdrawn; data that are unsent at the withdrawal are
-//! copied then (`store.rs`). Bytes are copied without a type, and no reference to such memory is ever made.
+//! copied then (`store.rs`). Memory is copied as raw bytes, and no reference to it is ever made.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ impl MemoryRange {
         self.bytes
     }
 
-    /// The rest after the first bytes.
+    /// The rest after the first `at` bytes.
     pub(super) fn from(self, at: usize) -> Self {
         let at = at.min(self.bytes);
         Self {
@@ -51,7 +51,7 @@ impl MemoryRange {
         }
     }
 
-    /// The first bytes.
+    /// The first `bytes` bytes, or fewer if the range is shorter.
     pub(super) fn first(self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         Self { bytes, ..self }
@@ -63,7 +63,7 @@ impl MemoryRange {
         (place, self.bytes)
     }
 
-    /// Writes as many bytes as fit.
+    /// Copies `source` to the range, as many bytes as fit.
     pub(super) fn fill(self, source: &[u8]) {
         let (place, bytes) = self.place();
         let bytes = bytes.min(source.len());
@@ -71,7 +71,7 @@ impl MemoryRange {
         unsafe { ring::copy::copy_overlapping(source.as_ptr(), place, bytes) };
     }
 
-    /// Reads as many bytes as fit.
+    /// Copies the range to `target`, as many bytes as fit.
     pub(super) fn copy_to(self, target: &mut [u8]) {
         let (place, bytes) = self.place();
         let bytes = bytes.min(target.len());

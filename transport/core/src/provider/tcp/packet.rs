@@ -51,9 +51,9 @@ pub(super) const ANSWER_BYTES: usize = 16;
 pub(super) const KEY_BYTES: usize = 24;
 /// Bytes of an ANNOUNCE before the body of its frame.
 pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
-/// Most bytes of data in one packet.
+/// Maximum number of bytes of data in one packet.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// Most bytes of unsolicited data: the transfer of more takes so long that a request for them adds little.
+/// Maximum number of bytes of unsolicited data. The transfer of more takes so long that a request for them adds little.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// The kind of a packet.
@@ -88,7 +88,7 @@ impl TcpPacketKind {
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Bytes of a packet that are parsed, and the most bytes that may follow them.
+    /// Number of bytes after the header that are parsed, and the maximum number of bytes that may follow them.
     fn fixed(self) -> (usize, usize) {
         match self {
             Self::Frame => (FRAME_BYTES, ring::layout::POOL_BUFFER_BYTES),
@@ -297,7 +297,7 @@ pub(super) struct TcpWriteRequest {
 }
 
 impl TcpWriteRequest {
-    /// `None`: malformed.
+    /// Parses the payload of such a packet; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
         (flags & !(LAST | HAS_IMMEDIATE) == 0).then(|| Self {
@@ -322,7 +322,7 @@ pub(super) struct TcpAtomicRequest {
 }
 
 impl TcpAtomicRequest {
-    /// `None`: malformed.
+    /// Parses the payload of such a packet; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
         let atomic = match u32_at(bytes, 4) {
@@ -351,7 +351,7 @@ pub(super) struct TcpWorkReply {
 }
 
 impl TcpWorkReply {
-    /// `None`: malformed.
+    /// Parses the payload of such a packet; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
             0 => WorkOutcome::Done,

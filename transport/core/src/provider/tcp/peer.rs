@@ -26,11 +26,12 @@ pub(super) struct TcpPeer {
     /// `attempt`: number of this process's last attempt. `peer_attempt`: number of the peer's last attempt.
     pub(super) attempt: u32,
     pub(super) peer_attempt: u32,
-    /// Time, since the last connection, in which connecting was tried and the peer's system accepted nothing.
+    /// Time, since the last connection with the peer, in which this process tried to connect and the peer's system
+    /// accepted nothing.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
-    /// Number after the last packet that was completely sent, over any connection: the acknowledgement in the peer's
-    /// handshake may be older than what arrived there over a connection that has broken since.
+    /// Number after the last packet that was completely sent over any connection. The acknowledgement in the peer's
+    /// handshake may be older than that: more packets may have arrived over a connection that broke later.
     pub(super) sent_end: u32,
     /// `expects`: number of works that the peer has to answer. `expects_data`: those of them that move large data.
     pub(super) expects: u32,
@@ -109,13 +110,13 @@ impl TcpPeer {
         self.expects_data += u32::from(is_large);
     }
 
-    /// Counts an answer of the peer.
+    /// Counts one work less that the peer has to answer.
     pub(super) fn expect_no_more(&mut self, is_large: bool) {
         self.expects = self.expects.saturating_sub(1);
         self.expects_data = self.expects_data.saturating_sub(is_large.into());
     }
 
-    /// Counts a piece of a write by the peer.
+    /// Updates the number of incomplete writes by the peer when a piece of a write arrives.
     pub(super) fn count_incoming(&mut self, write: &TcpWriteRequest) {
         match (write.at == 0, write.is_last) {
             (true, false) => self.incoming = self.incoming.saturating_add(1),
@@ -124,7 +125,8 @@ impl TcpPeer {
         }
     }
 
-    /// Whether the line moves large data, and should not be evicted: the data would start again with each line.
+    /// Whether the line moves large data and is younger than [`LONG_NS`]. Then it should not be evicted: the data would
+    /// start again with each line.
     pub(super) fn is_busy(&self, now_ns: u64) -> bool {
         let is_busy = |line: &TcpConnection| {
             let has_data = self.has_data() || line.inflow.is_some();
@@ -141,9 +143,9 @@ impl TcpPeer {
 }
 
 impl TcpPeer {
-    /// Whether a packet with a number below `next` is partly sent over the line. A peer may acknowledge such a packet
-    /// if it has it from a former line, and the acknowledgement in the handshake was outdated. The line is made anew
-    /// then, since the memory of a partly sent packet cannot be freed.
+    /// Whether a packet with a number below `next` is partly sent over the line. The peer may acknowledge such a packet
+    /// if it has received the packet over a former line and the acknowledgement in the handshake was outdated. Then the
+    /// line is made anew, because the memory of a partly sent packet cannot be freed.
     pub(super) fn is_half_out_before(&self, next: u32) -> bool {
         let out = self.line.as_ref().and_then(|line| line.out.as_ref());
         matches!(out, Some(TcpOutgoing::Packet { number, .. }) if next.wrapping_sub(*number).cast_signed() > 0)
@@ -173,8 +175,8 @@ pub(super) struct TcpConnection {
     /// Received bytes that are not yet processed.
     pub(super) rest: Vec<u8>,
     pub(super) inflow: Option<Inflow>,
-    /// `used`: turn of the last use. `since_ns`: when the connection was made. `moved_ns`: when large data last moved,
-    /// or began to be able to.
+    /// `used`: turn of the last use. `since_ns`: when the connection was made. `moved_ns`: when large data last moved;
+    /// before that, when the connection was made.
     pub(super) used: u64,
     pub(super) since_ns: u64,
     pub(super) moved_ns: u64,
@@ -284,11 +286,11 @@ pub(super) enum TcpDataTarget {
 /// The present memory of a target; `None`: the bytes are dropped.
 pub(super) type TargetMemory = Option<MemoryRange>;
 
-/// Time for which a line without arrived bytes counts as new.
+/// For this long, a line over which no bytes have arrived counts as new.
 const NEW_NS: u64 = 1_000_000_000;
-/// A line on which large data have not moved for so long counts as idle.
+/// A line on which large data have not moved for this long counts as idle.
 const BUSY_NS: u64 = 5_000_000_000;
-/// Age after which a line may be evicted for other peers even if data move.
+/// A line older than this may be evicted for other peers even if large data move over it.
 const LONG_NS: u64 = 60_000_000_000;
 /// First sequence number of both streams of each peer.
 pub(super) const FIRST_PACKET: u32 = 1;

@@ -86,9 +86,9 @@ impl HandshakeVerdict {
 /// A fault in a message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeFault {
-    /// No message of this protocol.
+    /// The message is not of this protocol.
     Garbage,
-    /// A message of another version, which is given.
+    /// The message is of this other version of the protocol.
     Version(u16),
     /// A wrong key.
     Key,

@@ -67,8 +67,8 @@ impl ConnectionLoad {
         Self { bytes, ..self }
     }
 
-    /// Whether little is in flight, so that another piece may be requested. A request while more is in flight would
-    /// gain nothing, and would fill the system's socket buffers, which is slow.
+    /// Whether so little is in flight that another piece may be requested. A request while more is in flight would gain
+    /// nothing, and would fill the system's socket buffers, which is slow.
     fn has_room(&self) -> bool {
         self.bytes <= AHEAD_BYTES
     }
@@ -100,7 +100,7 @@ pub(super) struct TcpRails {
 }
 
 impl TcpRails {
-    /// Whether there is a rail, or one is being made, so that large reads are cut into pieces.
+    /// Whether there is a rail, or one is being made. If so, large reads are cut into pieces.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty() || !self.calls.is_empty()
     }
@@ -127,7 +127,8 @@ impl TcpRails {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The load of each connection, without the arrived bytes of incomplete pieces; `here`: those on the line.
+    /// The load of each connection, without the arrived bytes of incomplete pieces. `here`: number of such bytes on the
+    /// line.
     fn loads(&self, here: u64) -> impl Iterator<Item = ConnectionLoad> {
         let rail = |rail: &TcpRail| {
             let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
@@ -139,9 +140,9 @@ impl TcpRails {
     /// Chooses the connection for the next piece of `bytes` bytes: 0 is the line, others are rails. `rest`: bytes still
     /// to be requested, with this piece. `first`: arrived bytes of the current data on the line; `None`: the line
     /// accepts no more requests. The result is the connection on which the piece would be complete soonest. If that
-    /// connection accepts no request now, the result is the best of those that do; but `None` if the fastest connection
-    /// would complete all of `rest` before that substitute completes this piece. `None` also if no connection accepts a
-    /// request.
+    /// connection accepts no request now, the result is the best of the connections that do. `None`: no connection
+    /// accepts a request, or the fastest connection would complete all of `rest` before the best one that accepts a
+    /// request completes this piece.
     pub(super) fn choose(&mut self, bytes: u64, rest: u64, first: Option<u64>) -> Option<usize> {
         let here = first.unwrap_or(0);
         let known = self.loads(here).map(|load| load.cost_ns);
@@ -160,7 +161,8 @@ impl TcpRails {
         Some(index)
     }
 
-    /// Lets a slow idle connection other than `but` be tried again after some time, since it may have recovered.
+    /// Lowers the measured cost of each idle connection except `but`: a slow one may have recovered, and is so tried
+    /// again after some time.
     fn retry_slow(&mut self, but: usize) {
         let first = std::iter::once(&mut self.first);
         let all = first.chain(self.all.iter_mut().map(|rail| &mut rail.load));
@@ -190,8 +192,8 @@ pub(super) struct TcpRail {
     /// The index of the interface of this host.
     pub(super) interface: u32,
     pub(super) load: ConnectionLoad,
-    /// `moved_ns`: when data last moved over the rail, or began to be able to. `doubted_ns`: since when the rail is
-    /// doubted because no data moved.
+    /// `moved_ns`: when data last moved over the rail, or when the rail was made, or when data were requested while
+    /// none were expected. `doubted_ns`: since when the rail is doubted because no data moved.
     pub(super) moved_ns: u64,
     pub(super) doubted_ns: Option<u64>,
     /// `outgoing`: requests and replies to be sent. `sent`: how many of their bytes were sent.
@@ -295,11 +297,12 @@ pub(super) struct RailInflow {
     pub(super) bytes: usize,
 }
 
-/// Most reads by the peer that wait at a rail; a peer that keeps to the protocol sends fewer.
+/// Maximum number of reads by the peer that wait at a rail; a peer that keeps to the protocol sends fewer.
 pub(super) const MOST_SERVES: usize = 16;
 /// When at most this many bytes requested over a connection are outstanding, the next piece is requested.
 const AHEAD_BYTES: u64 = 128 << 10;
-/// Movement within this time counts as recent; it is shorter than the time after which an idle connection is cut off.
+/// Data that moved at most this long ago count as moved recently. This is shorter than the time after which a
+/// connection without a reply is cut off.
 const RECENT_NS: u64 = 5_000_000_000;
 /// Upper bound for the measured time of a piece.
 const MOST_TIME_NS: u64 = 1_000_000_000;

@@ -126,7 +126,7 @@ impl<S: Sockets> TcpLinks<S> {
         found.map(|(_, interface)| *interface)
     }
 
-    /// Whether no connection to a peer uses an interface of this host.
+    /// Whether no connection to `peer` uses this `interface` of this host.
     fn is_free(&self, peer: u32, interface: u32) -> bool {
         let Some(side) = self.find(peer) else {
             return false;
@@ -208,8 +208,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
-    /// Returns the interface of a further connection that a peer has made, and the rail that it replaces: a peer that
-    /// makes a second rail over an interface has noticed before this process that the first broke. Or returns a
+    /// Returns the interface of a further connection that a peer has made, and the rail over that interface that it
+    /// replaces, if there is one: the peer has noticed before this process that the earlier rail broke. The error is a
     /// refusal, with a reason if the connection is a protocol violation.
     fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), RailRefusal> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
@@ -266,7 +266,7 @@ impl<S: Sockets> TcpLinks<S> {
 
 /// Ending rails.
 impl<S: Sockets> TcpLinks<S> {
-    /// Ends a rail; its requests are made again over the line.
+    /// Ends a rail; its requests are made again over the line. `false`: there was no such rail.
     pub(super) fn end_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let Some(side) = self.find_mut(peer) else {
             return false;
@@ -366,9 +366,9 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Doubts a rail over which nothing moves although requests are outstanding, and ends it if its peer replies over
-    /// the line and still nothing moves. `passed_ns`: time in which this process was away, which does not count against
-    /// the peer.
+    /// Doubts a rail over which nothing moves although requests are outstanding. Ends it if its peer then replies over
+    /// the line and still nothing moves over the rail. `passed_ns`: time in which this process was away, which does not
+    /// count against the peer.
     fn check_rail(&mut self, peer: u32, sock: Sock, passed_ns: u64) {
         let now_ns = self.now_ns;
         let Some(side) = self.find_mut(peer) else {
@@ -410,10 +410,10 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Why a rail is refused, if that is a protocol violation.
+/// Why a rail is refused; `None`: the reason is no protocol violation.
 type RailRefusal = Option<&'static str>;
 
-/// Longest time that a peer may take to answer on a connection that its system has accepted.
+/// If a peer's system has accepted a connection for a rail, the peer must answer within this time.
 const PROOF_NS: u64 = 30_000_000_000;
 /// A rail over which nothing moves for this long is doubted; it then has as much time again to show progress.
 pub(super) const STALL_NS: u64 = 500_000_000;

@@ -11,9 +11,9 @@ pub struct TcpTerms {
     pub interfaces: String,
     /// The first and the last port to listen on; `None`: chosen by the system.
     pub ports: Option<(u16, u16)>,
-    /// Most connections of a process at a time.
+    /// Number of connections of a process above which idle ones are closed.
     pub connections: u32,
-    /// Whether the job is on several hosts, so that an address valid only on this host is of no use.
+    /// Whether the job is on several hosts. If so, an address that is valid only on this host is of no use.
     pub over_hosts: bool,
     /// The congestion control algorithm.
     pub congestion: TcpCongestion,

@@ -44,8 +44,8 @@ pub(in crate::provider) trait Sockets: Debug {
     fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr>;
 
     /// Sends `bytes` and then `memory`, as much as fits now; returns the number of bytes sent. If not all was sent and
-    /// [`want_to_send`](Self::want_to_send) holds, there is a [`SockEvent`] when there is room. `more`: whether the end
-    /// may be held back, since further bytes or a [`push`](Self::push) follow.
+    /// [`want_to_send`](Self::want_to_send) holds, there is a [`SockEvent`] when there is room. `more`: whether further
+    /// bytes or a [`push`](Self::push) follow; then the last bytes may be held back.
     fn send(
         &mut self,
         sock: Sock,

@@ -25,7 +25,7 @@ struct StoredPacket {
 pub(super) struct PacketStore {
     slots: Vec<StoredPacket>,
     free: Vec<Slot>,
-    /// Bytes of memory of the free slots that keep more than [`SMALL_BYTES`], for large packets.
+    /// Bytes of memory of those free slots that keep more than [`SMALL_BYTES`] each, for large packets.
     spare_bytes: usize,
     /// For each export, the number of packets whose data are in its memory.
     lent: HashMap<u64, u32>,
@@ -145,8 +145,8 @@ impl PacketStore {
     }
 }
 
-/// `SMALL_BYTES`: most bytes of memory that each free slot keeps. `SPARE_BYTES`: most bytes that slots with more memory
-/// keep in all, enough for a few large frames.
+/// `SMALL_BYTES`: every free slot may keep this many bytes of memory. `SPARE_BYTES`: maximum number of bytes kept by
+/// all free slots that have more memory; enough for a few large frames.
 const SMALL_BYTES: usize = 256;
 const SPARE_BYTES: usize = 128 << 10;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large reads over several connections at once: a read is cut into pieces, and each piece is requested over the
+//! Large reads over several connections in parallel: a read is cut into pieces, and each piece is requested over the
 //! connection on which it would be complete soonest. Pieces requested over a rail that ended are requested again, over
 //! the line. A read ends when all its pieces have arrived; its lease is kept as long as a piece may arrive.
 
@@ -16,7 +16,7 @@ use crate::WorkOutcome;
 /// Reads to one peer that are not completely requested.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// The reads in their order: the id, and the offset up to which the read was requested.
+    /// The reads in their order: for each, its id and the offset up to which it was requested.
     all: VecDeque<(u32, u64)>,
     /// Bytes of these reads that are not requested yet.
     left: u64,
@@ -83,7 +83,7 @@ impl TcpTransfers {
         }
     }
 
-    /// Arrived bytes of the part that is being received over the line; 0 if none is.
+    /// Number of arrived bytes of the part that is being received over the line; 0 if none is being received.
     fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
         let line = links.find(peer).and_then(|side| side.line.as_ref());
         let Some(inflow) = line.and_then(|line| line.inflow) else {
@@ -97,7 +97,7 @@ impl TcpTransfers {
         }
     }
 
-    /// The next piece to be requested, its size chosen for this number of connections.
+    /// The next piece to be requested. `connections`: number of connections, by which the size of the pieces is chosen.
     fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
         loop {
             let (work, from) = *self.queue(peer).shares.all.front()?;
@@ -196,7 +196,7 @@ impl TcpTransfers {
         links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
-                // Until now, nothing was expected to move over the rail.
+                // Until now, no data were expected over the rail.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
             rail.load.request(piece.bytes);

@@ -51,7 +51,7 @@ impl System {
         let describe = |error: io::Error| format!("no connections can be waited for: {error}");
         for (listener, _) in &listeners {
             listener.set_nonblocking(true).map_err(describe)?;
-            // Many may connect while this process computes.
+            // Many processes may connect while this process computes.
             // SAFETY: takes no memory.
             if unsafe { libc::listen(listener.as_raw_fd(), MOST_WAITING) } != 0 {
                 return Err(describe(io::Error::last_os_error()));
@@ -412,7 +412,7 @@ impl Sockets for System {
         let mut bytes = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
         let (place, length) = (&raw mut info, &raw mut bytes);
         let (level, what) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-        // SAFETY: writes at most this many bytes to the first and how many to the second.
+        // SAFETY: writes at most this many bytes to the first address, and their number to the second.
         let result =
             unsafe { libc::getsockopt(stream.as_raw_fd(), level, what, place.cast(), length) };
         result == 0
@@ -428,7 +428,7 @@ impl Sockets for System {
             events.as_mut_ptr(),
             i32::try_from(MOST_SOCK_EVENTS).unwrap_or(1),
         );
-        // SAFETY: writes at most so many events to the array.
+        // SAFETY: writes at most this many events to the array.
         let count = unsafe { libc::epoll_wait(epoll, place, most, 0) };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let (name, what) = (event.u64, event.events.cast_signed());
@@ -501,7 +501,7 @@ fn congestion_of(socket: BorrowedFd<'_>) -> String {
     let mut bytes = size_of_name(&name);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
     let place = name.as_mut_ptr().cast();
-    // SAFETY: writes this many bytes at most, and how many.
+    // SAFETY: writes at most this many bytes to the first address, and their number to the second.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -593,13 +593,13 @@ fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
 
 /// The data word of all listening sockets in epoll events.
 const LISTENER: u64 = u64::MAX;
-/// Most ports chosen by the system that are tried until one is free at all addresses.
+/// Maximum number of ports, chosen by the system, that are tried to find one that is free at all addresses.
 const MOST_TRIES: u32 = 64;
-/// Most connections that wait to be accepted, if the system allows so many.
+/// Maximum number of connections that wait to be accepted; the system may allow fewer.
 const MOST_WAITING: i32 = 4096;
-/// Most events fetched at once.
+/// Maximum number of events fetched by one call.
 const MOST_SOCK_EVENTS: usize = 32;
-/// Retransmissions from which on a connection without a reply for long is cut off.
+/// A connection without a reply for long counts as cut off only after at least this many retransmissions.
 const FEW_RETRANSMITS: u8 = 3;
 /// TCP keepalive: idle time before the first probe in seconds, interval in seconds, and unanswered probes after which
 /// the connection ends.
@@ -653,7 +653,7 @@ mod tests {
             let mut bytes = size_of_name(&value);
             let (level, name) = (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
             let place = (&raw mut value).cast();
-            // SAFETY: writes at most this many bytes to the first and how many to the second.
+            // SAFETY: writes at most this many bytes to the first address, and their number to the second.
             let result =
                 unsafe { libc::getsockopt(descriptor, level, name, place, &raw mut bytes) };
             assert_eq!((result, value), (0, PROBE_AFTER_S));

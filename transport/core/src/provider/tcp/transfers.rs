@@ -182,7 +182,8 @@ impl TcpTransfers {
         }
     }
 
-    /// Starts the next work that waits for the peer. `false`: none waits, or the peer has [`MOST_UNANSWERED`] already.
+    /// Starts the next work that waits for the peer. `false`: no work waits, or the peer has [`MOST_UNANSWERED`] works
+    /// to answer.
     fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let queue = self.queue(peer);
         if queue.unanswered >= MOST_UNANSWERED {
@@ -200,7 +201,7 @@ impl TcpTransfers {
             let bytes = work.bytes();
             links.want_rails(peer, bytes);
             if links.shares(peer, bytes) && work.fits_key() {
-                // Each piece of the read counts instead.
+                // Each piece of the read is counted when it is requested.
                 self.queue(peer).unanswered -= 1;
                 self.share(peer, id);
                 return true;
@@ -238,8 +239,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Puts the next data into a packet, of a write and of a read by the peer alternately; writes take turns, and so do
-    /// reads. `false`: there are none.
+    /// Puts the next piece of data into a packet. Pieces of writes and of reads by the peer alternate; several writes
+    /// take turns, and so do several reads. `false`: there are no data.
     fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
         let queue = self.queue(peer);
         let writes = queue.writes_next && !queue.writing.is_empty() || queue.serves.is_empty();
@@ -392,7 +393,7 @@ impl TcpTransfers {
         let Some(work) = self.works.take(id) else {
             return;
         };
-        // Reads of unsolicited data have not begun, since they needed no request.
+        // A read that got unsolicited data has not begun: it needed no request.
         if work.has_begun {
             let queue = self.queue(work.peer);
             queue.unanswered -= u32::from(work.shared.is_none() && queue.unanswered != 0);
@@ -538,9 +539,9 @@ impl TcpTransfers {
     }
 }
 
-/// Most unanswered works of one process with another.
+/// Maximum number of works of one process that a peer has not answered.
 pub(super) const MOST_UNANSWERED: u32 = 32;
-/// Number of unsent packets at a connection from which on no more data are put into packets.
+/// If a connection has this many unsent packets, no more data are put into packets.
 pub(super) const MOST_UNSENT: u32 = 2;
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub(super) struct UnprovenConnection {
 pub(super) struct UnprovenConnections {
     all: Vec<UnprovenConnection>,
     reported: HashSet<(IpAddr, &'static str)>,
-    /// Since when connections have been closed to make room for others; `None`: none was closed, or there was much room
-    /// since.
+    /// Since when connections have been closed to make room for others; `None`: none was closed, or there has been much
+    /// room since the last one was closed.
     crowded_ns: Option<u64>,
 }
 
@@ -57,8 +57,8 @@ impl UnprovenConnections {
         Some(self.all.swap_remove(at))
     }
 
-    /// Whether connections have been closed for others for so long that the user should be warned. It is no reason for
-    /// a warning at once: when a large job begins, many ranks connect at the same time.
+    /// Whether connections have been closed for others for so long that the user should be warned. There is no
+    /// immediate warning: when a large job begins, many ranks connect at the same time.
     pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
         self.crowded_ns.is_some_and(is_long)
@@ -125,7 +125,7 @@ impl UnprovenConnections {
     }
 }
 
-/// Most unauthenticated connections at a time; further ones wait in the system's queue.
+/// Maximum number of unauthenticated connections at a time; further ones wait in the system's queue.
 const MOST_UNPROVEN: usize = 64;
 /// Time for the handshake, after which the connection is closed.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;

@@ -158,7 +158,8 @@ impl TcpTransfers {
         links.post(peer, slot);
     }
 
-    /// Handles a DECLINED: the peer has dropped unsolicited data, so announcements go without data for some time.
+    /// Handles a DECLINED: the peer has dropped unsolicited data, so the next [`BARE_ANNOUNCEMENTS`] announcements go
+    /// without data.
     pub(super) fn handle_declined(&mut self, peer: u32) {
         self.queue(peer).bare_announcements = BARE_ANNOUNCEMENTS;
     }
@@ -192,7 +193,7 @@ impl TcpTransfers {
     }
 
     /// Whether the data have to wait until the caller has received the announcement, since it may then post a read for
-    /// them. Small data do not wait: processing many messages at once saves more than a copy costs.
+    /// them. Small data do not wait: processing many messages in one turn saves more than a copy costs.
     pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
         links: &TcpLinks<S>,
@@ -389,9 +390,9 @@ fn cost_of(key: RemoteKey) -> usize {
 
 /// Approximate size of the bookkeeping.
 const ENTRY_BYTES: usize = 256;
-/// Most announcements of one process to another whose data have not followed.
+/// Maximum number of announcements of one process to another whose data have not followed.
 const MOST_ANNOUNCED: u32 = 64;
-/// Most bytes of kept data.
+/// Maximum number of bytes of kept data.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
 /// Data of up to this many bytes do not wait until the caller has received the announcement.
 const COPIED_BYTES: u64 = 32 << 10;

@@ -56,7 +56,7 @@ pub(super) struct StripedReadPart {
 /// The connection over which a part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartConnection {
-    /// The line.
+    /// The line: the first connection with the peer.
     First,
     /// The rail of this number.
     Rail(u32),

@@ -76,7 +76,7 @@ impl PortAddress {
     /// Length of an address in a record.
     pub(crate) const BYTES: usize = 24;
 
-    /// Whether this is a user-space RoCE port, which makes progress in the calls of its process.
+    /// Whether this is a user-space RoCE port: such a port makes progress only in the calls of its process.
     pub(super) fn is_program(&self) -> bool {
         self.link == LinkLayer::Ethernet && self.lid != 0
     }
@@ -125,8 +125,8 @@ impl PortAddress {
 }
 
 const VERSION: u8 = 1;
-/// The present form of a record. Form 0x23 was that of processes whose notes had no MTU, and whose buffers were too
-/// short for padded notes; records before that began with [`VERSION`].
+/// The present form of a record. Form 0x23 was used by processes whose notes (messages that set up queue pairs) had no
+/// MTU, and whose buffers were too short for padded notes; earlier records began with [`VERSION`].
 const FORM: u8 = 0x24;
 /// Length of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;

@@ -93,8 +93,8 @@ impl<P: VerbsPort> Verbs<P> {
         links.pairs.is_from(source, done, buffer, peers, rails)
     }
 
-    /// Whether to hold a datagram because its source is a possible peer whose address is not known yet, and there is
-    /// room. Requests the address.
+    /// Whether to hold a datagram: its source may be a peer, whose address is not known yet, and there is room.
+    /// Requests the address of that peer.
     #[cold]
     fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
@@ -156,7 +156,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Handles that the peer is reached by another network from now on: drops the datagrams held for it, and refuses
+    /// Excludes a peer that is reached over another network from now on: drops the datagrams held for it, and refuses
     /// later ones.
     pub(in crate::provider) fn exclude(&mut self, peer: Peer) {
         for (buffer, _) in self.streams.links.unresolved.exclude(peer.0) {
@@ -225,7 +225,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Delivers held packets that are next in their stream now.
+    /// Delivers the held packets of a peer that are next in its stream now.
     #[inline(always)]
     fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
         while let Some(remote) = self.streams.links.peers.get_mut(peer)
@@ -411,7 +411,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.ready.release(index);
     }
 
-    /// Polls one rail for one frame, and does only the deferred work of the last word beside that.
+    /// Polls one rail for one frame, and does the deferred work of the last word; all other work is left to full polls.
     #[inline(always)]
     pub(in crate::provider) fn poll_word(&mut self) -> WordPoll {
         if self.streams.links.schedule.needs_poll() || !self.streams.is_calm() {
@@ -447,7 +447,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Handles a receive that is not a word; the next poll returns its completions.
+    /// Handles a receive that is not a message of one word; the next poll returns its completions.
     #[cold]
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> WordPoll {
         let mut completions = Completions::new();

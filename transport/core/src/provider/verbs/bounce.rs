@@ -21,7 +21,7 @@ use crate::Lease;
 pub(super) struct Bounces {
     access: RegionAccess,
     each_bytes: usize,
-    /// Most buffers that may exist.
+    /// Maximum number of buffers.
     most: usize,
     buffers: Vec<BounceBuffer>,
     free: Vec<u32>,
@@ -59,7 +59,7 @@ impl Bounces {
         self.most = fitting.max(self.buffers.len());
     }
 
-    /// Memory at the limit, in bytes.
+    /// Maximum memory of all buffers, in bytes.
     pub(super) fn most_bytes(&self) -> usize {
         self.most * self.each_bytes
     }
@@ -170,7 +170,8 @@ impl Bounces {
     }
 }
 
-/// Most buffers of each direction; further transfers register their memory as if they were large.
+/// Maximum number of buffers of each direction. While all are in use, further transfers register their memory, as large
+/// ones do.
 const MOST_BUFFERS: usize = 16;
 /// Largest transfer that is copied, whatever the setting.
 pub(super) const MOST_COPIED_BYTES: u64 = 64 << 10;

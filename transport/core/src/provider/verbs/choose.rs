@@ -80,7 +80,7 @@ fn choose<'a>(
     Err(warnings)
 }
 
-/// Number of ports that a process opens, of `fit` usable ones.
+/// Number of ports that a process opens if the user allows `wanted` ports and `fit` ports are usable.
 pub(super) fn rails(wanted: u32, fit: usize) -> usize {
     (wanted as usize).clamp(1, MOST_RAILS).min(fit)
 }

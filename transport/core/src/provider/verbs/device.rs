@@ -324,7 +324,7 @@ impl VerbsPort for VerbsDevice {
         }
         let held = self.regions.remove(region.id);
         self.counts.take(held.as_ref().map_or(0, |held| held.bytes));
-        // All completions are polled now (D3).
+        // If the region contains receive buffers, all completions are polled now (D3).
         if held.is_some_and(|held| held.receives) {
             self.keep_completions();
         }

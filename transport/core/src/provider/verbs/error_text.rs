@@ -185,7 +185,7 @@ fn remedy(error: &CallError) -> Option<&'static str> {
     })
 }
 
-/// The remedy if the limit of locked memory forbids to register `bytes` more bytes; `None`: the limit allows it.
+/// The remedy if the limit of locked memory does not allow `bytes` more bytes to be registered; `None`: it allows them.
 pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
     let needed = memory.needed(bytes)?;
     Some(format!(
@@ -413,8 +413,8 @@ pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
     }
 }
 
-/// Most bytes of headers and checksum around a payload, without the IP header. `ping` puts an ICMP header of 8 bytes
-/// there.
+/// Maximum length of the headers and the checksum around a payload, in bytes, without the IP header. `ping` has an ICMP
+/// header of 8 bytes in their place.
 const AROUND_PAYLOAD_BYTES: u32 = 44;
 const ICMP_BYTES: u32 = 8;
 

@@ -59,9 +59,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Queries a port again after it came back or its GID table changed; if its address or GID index has changed, drops
-    /// its address handles and breaks its queue pairs, except those that are still connecting. `true`: the address or
-    /// GID index has changed.
+    /// Queries a port again, for example after it came back. If its address or GID index has changed (`true`): drops
+    /// its address handles, breaks its queue pairs, except those that are still connecting, and sends a new address to
+    /// the peers.
     pub(super) fn find_port_again(&mut self, rail: usize) -> bool {
         let port = &mut self.rails[rail].port;
         let before = port.facts().clone();

@@ -3,9 +3,9 @@
 //! arrive in order over their peer's queue pair, one by one, while nothing else is pending. Everything else takes the
 //! general path (`arrive.rs`), and is returned by the next poll.
 //!
-//! A word is delivered as soon as its sender is verified. Its remaining work ([`PendingWord`]) is postponed until no
-//! packet arrives, but is always done before other code looks at the stream: the effect is the same as if the packet
-//! had arrived only then.
+//! A word is delivered as soon as its sender is verified. Its remaining work ([`PendingWord`]) is postponed to the next
+//! poll, and is done before other code looks at the stream: the effect is the same as if the packet had arrived only
+//! then.
 
 use session::{Ack, Slot};
 

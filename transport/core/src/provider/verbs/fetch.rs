@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads that the owner of the data carries out as writes: if a device supports hardly any reads in flight, or by
-//! configuration. The reader sends a request in a packet of the stream, with keys to its own memory; the owner writes
-//! there, over all rails between the two processes, and reports the outcome in another packet. For the caller it is a
-//! read like any other.
+//! Lets the owner of the data carry out reads as writes, if a device supports hardly any reads in flight or the user
+//! has configured it. The reader sends a request in a packet of the stream, with keys to its own memory; the owner
+//! writes there, over all rails between the two processes, and reports the outcome in another packet. For the caller,
+//! such a read is like any other.
 //!
 //! - F1: the owner reads only memory that it has exported to the reader, and only until the export is withdrawn: the
 //!   request names the export, whose bounds the owner recorded when it exported the memory. Memory that stays
@@ -97,7 +97,7 @@ impl Fetches {
         numbers
     }
 
-    /// Peers whose device is to be probed now, each once (F4).
+    /// Peers whose devices are to be probed now, each once (F4). Records that they are probed now.
     fn owners_to_try(&mut self, now_ns: u64) -> Vec<u32> {
         let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
         let mut due: Vec<(u64, u32)> = Vec::new();
@@ -219,7 +219,7 @@ impl VerbsTransfers {
     /// Probes the devices of owners that are writing (F4).
     pub(super) fn try_owners<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
-            // Probing one peer may have lost another.
+            // While one peer was probed, another may have been lost.
             if !streams.links.peers.of(peer).is_lost() {
                 streams.links.try_device(peer);
             }

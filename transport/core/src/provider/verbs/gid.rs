@@ -195,7 +195,7 @@ fn best_of(all: &[GidCandidate]) -> Option<usize> {
 }
 
 impl GidCandidate {
-    /// Whether it is usable, and packets leave through its interface.
+    /// Whether the entry is usable, and packets to the peers leave through its interface.
     pub(super) fn is_on_route(&self) -> bool {
         self.verdict.is_ok_and(|merit| merit.on_route)
     }

@@ -117,10 +117,10 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemor
     }
 }
 
-/// Bytes that a process with `rails` rails registers at its first send over the network, and at most, without large
-/// messages in flight. Each rail registers the send slots too. Both results include the queues, as far as their sizes
-/// are known before a device makes them. The second one also includes the bounce buffers of a job that is not very
-/// large.
+/// Bytes that a process with `rails` rails registers: at its first send over the network, and the maximum while no
+/// large messages are in flight. Each rail registers the send slots too. Both results include the queues, as far as
+/// their sizes are known before a device makes them. The second one also includes the bounce buffers of a job that is
+/// not very large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let receives = RecvPool::new(0, limits.terms.most_packet_bytes(), limits);
     let sends = SendPool::new();

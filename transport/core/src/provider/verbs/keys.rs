@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exported memory of this process, and remote keys of peers.
 //!
-//! A key names memory on one rail of its owner. The keys for its other rails are sent to the peer in a packet of the
-//! stream, and only for large memory: without a key for a rail, the memory is not transferred over that rail. Keys may
-//! be missing or outdated: an outdated key gives no access, or access to the same bytes, since a device accepts
-//! addresses of the owner's process only inside the region of the key.
+//! A key names memory on one rail of its owner. The keys for the owner's other rails are sent to the peer in a packet
+//! of the stream, and only for large memory: without a key for a rail, the memory is not transferred over that rail.
+//! Keys may be missing or outdated: an outdated key gives no access, or access to the same bytes, since a device
+//! accepts addresses of the owner's process only inside the region of the key.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub(super) type Keys = [u32; MOST_RAILS];
 pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl PeerKeys {
-    /// Most memory of this table, in bytes.
+    /// Maximum memory of this table, in bytes.
     pub(super) const MOST_BYTES: usize = MOST_KEPT_KEYS * size_of::<(u32, RemoteKey, Keys)>();
 
     fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
@@ -54,7 +54,8 @@ impl PeerKeys {
 }
 
 impl VerbsTransfers {
-    /// Gives `peer` access to memory.
+    /// Gives `peer` access to memory; returns the key. If the memory cannot be registered, the key is zero, and gives
+    /// no access.
     pub(super) fn export<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -92,7 +93,8 @@ impl VerbsTransfers {
         key
     }
 
-    /// Lets `peer` read memory whose contents do not change meanwhile; small memory is copied to a registered buffer.
+    /// Lets `peer` read memory whose contents do not change meanwhile. Small memory that is not registered is copied to
+    /// a bounce buffer, if one is free.
     pub(super) fn offer<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -189,8 +191,9 @@ impl VerbsTransfers {
         self.peer_keys.put(peer, key, [a, b, c, d]);
     }
 
-    /// Ends [`export`](Self::export). Memory that stays registered remains accessible to the peer until it is freed:
-    /// all messages in that memory share one key, and other messages may be in flight.
+    /// Withdraws a key that [`export`](Self::export) or [`offer`](Self::offer) returned. Memory that stays registered
+    /// remains accessible to the peer until it is freed: all messages in that memory share one key, and other messages
+    /// may be in flight.
     pub(super) fn withdraw<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -283,7 +286,7 @@ pub(super) fn low(word: u64) -> u32 {
 
 const RAIL_SHIFT: u32 = 32;
 const SEAL_SHIFT: u32 = 34;
-/// Number of memory ranges whose keys are kept.
+/// Maximum number of memory ranges whose keys are kept.
 const MOST_KEPT_KEYS: usize = 256;
 /// Length of a packet with keys, in bytes.
 const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;

@@ -8,11 +8,11 @@ use super::{MOST_OTHERS, MOST_POSTED};
 /// Sizes of queues and pools, and thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetLimits {
-    /// Most reliable queue pairs.
+    /// Maximum number of reliable queue pairs.
     pub pairs: u32,
     /// Packets to a peer before a queue pair is made for it.
     pub datagrams_first: u32,
-    /// Time without an answer from a peer, after its queue pair broke, until the peer is given up.
+    /// If a peer's queue pair broke and the peer has not answered for this time, the peer is given up.
     pub silence_ns: u64,
     /// Send queue depth of one reliable queue pair.
     pub send_depth: u32,
@@ -43,7 +43,7 @@ pub struct NetLimits {
 pub struct NetTerms {
     /// Largest MTU in bytes; rounded down to a power of two.
     pub packet_bytes: u32,
-    /// Most reads and atomics in flight on one queue pair.
+    /// Maximum number of reads and atomics in flight on one queue pair.
     pub reads: u8,
     /// Acknowledgement timeout before the first retransmission; rounded up to a value that queue pairs support.
     pub answer_ms: u32,

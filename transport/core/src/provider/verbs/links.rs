@@ -150,7 +150,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             + self.rails.received_bytes()
     }
 
-    /// Most memory with `rails` rails, in bytes.
+    /// Maximum memory with `rails` rails, in bytes.
     pub(super) fn most_bytes_on(&self, rails: usize) -> usize {
         self.fixed_bytes(rails)
             + self.peers.len() * VerbsPeer::most_bytes(rails)

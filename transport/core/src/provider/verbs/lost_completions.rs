@@ -15,7 +15,8 @@ pub(super) struct CompletionWatch {
 }
 
 impl CompletionWatch {
-    /// Whether a completion is overdue. `timeout_exp`: the queue pair's acknowledgement timeout, as an exponent.
+    /// Whether a completion is overdue; records the present progress. `timeout_exp`: the queue pair's acknowledgement
+    /// timeout, as an exponent.
     pub(super) fn is_late(
         &mut self,
         requests: &PostedRequests,
@@ -41,7 +42,7 @@ impl CompletionWatch {
 const MOST_ANSWERS: u64 = 8 * 4 * 4_096;
 /// Extra time for peers without buffers and slow devices.
 const GRACE_NS: u64 = 5_000_000_000;
-/// Most time per byte, that of a network of 10 MB/s: any supported network is faster.
+/// Maximum time per byte, in nanoseconds: that of a network of 10 MB/s. Any supported network is faster.
 const NS_OF_BYTE: u64 = 100;
 
 #[cfg(test)]

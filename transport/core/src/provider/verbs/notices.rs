@@ -34,7 +34,8 @@ impl VerbsNotices {
         }
     }
 
-    /// Queues a warning that memory could not be registered, which makes large messages slow; only once per process.
+    /// Queues a warning that memory could not be registered and large messages are therefore slow; only once per
+    /// process.
     #[cold]
     pub(super) fn warn_of_registration(&mut self, error: &CallError, facts: &PortAttr, bytes: u64) {
         if std::mem::replace(&mut self.has_reported_registration, true) {
@@ -44,8 +45,8 @@ impl VerbsNotices {
         self.warn(format!("{message}; such messages go through buffers"));
     }
 
-    /// Keeps the remark that a path MTU is below that of the ports, which makes large messages slower. Only the first
-    /// remark is kept, since other paths most likely share the cause.
+    /// Keeps the remark that a path MTU is below that of the ports, and large messages are therefore slower. Only the
+    /// first remark is kept, since other paths most likely share the cause.
     pub(super) fn remark_on_path(&mut self, message: String) {
         if !std::mem::replace(&mut self.has_reported_path, true) {
             self.remark = Some(message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps memory registered, so that not every message in it has to be registered. Peers may access our own memory
+//! Keeps memory registered, so that messages in it need no registration of their own. Peers may access our own memory
 //! (allocated here for the program) as long as it exists. Of the program's memory, peers may access only exposed
 //! ranges, which are registered once for all peers; other registered ranges are only sources of writes by this process.
 

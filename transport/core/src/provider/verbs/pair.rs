@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reliable queue pairs (RC) of this process: created, connected, broken and destroyed here. `pairs.rs` decides when a
-//! peer gets one, and exchanges the notes with the peer.
+//! peer gets one, and exchanges the notes (messages that set it up) with the peer.
 
 use std::collections::HashMap;
 use std::mem;
@@ -22,7 +22,7 @@ use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
 use crate::provider::counters::NetCounts;
 
-/// A reliable queue pair. It has more than twenty fields: those that a post and a completion read lie side by side.
+/// A reliable queue pair, with the work requests posted to it.
 #[derive(Debug)]
 pub(super) struct ReliablePair {
     pub(super) path: PeerPath,
@@ -45,9 +45,9 @@ pub(super) struct ReliablePair {
 /// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkFailures {
-    /// How often the queue pair broke because the retries were exhausted: the next one gets a longer timeout.
+    /// How often a queue pair broke because the retries were exhausted: the next queue pair gets a longer timeout.
     unanswered: RecentFailures,
-    /// How often it broke because the peer had no receive buffer.
+    /// How often a queue pair broke because the peer had no receive buffer.
     not_ready: RecentFailures,
 }
 
@@ -60,7 +60,7 @@ enum PairHealth {
     Broken {
         marked: bool,
     },
-    /// All work requests have come back; counts polls without a completion since then.
+    /// All work requests have come back; counts the later polls that have drained the completion queues of receives.
     Silent {
         polls: u8,
     },
@@ -293,7 +293,8 @@ impl ReliablePairs {
         }
     }
 
-    /// Counts the failure of a queue pair, if its status is one of the two that are counted.
+    /// Counts the failure of a queue pair by its status; statuses other than exhausted retries and a missing receive
+    /// buffer are not counted.
     fn count_failure(&mut self, path: PeerPath, status: WorkStatus, now_ns: u64) {
         let failures = &mut self.failures;
         match status {
@@ -427,7 +428,8 @@ impl ReliablePairs {
         left
     }
 
-    /// Destroys a queue pair at once, even if work requests are outstanding: none of their completions comes any more.
+    /// Destroys a queue pair immediately, even if work requests are outstanding: none of their completions comes any
+    /// more.
     pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
@@ -505,11 +507,12 @@ pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
     (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
-/// Most increments of the timeout exponent. By default a queue pair breaks after seven timeouts of 67 ms, half a
-/// second in all. After this many doublings a timeout is 1.1 s: a network with such delays loses packets, although the
-/// peer process is alive.
+/// Maximum number of increments of the timeout exponent. By default a queue pair breaks after seven timeouts of 67 ms,
+/// half a second in all. After this many doublings a timeout is 1.1 s: a network with such delays loses packets,
+/// although the peer process is alive.
 const MOST_EXTRA_TIMEOUT: u8 = 4;
-/// Polls without a completion before a broken queue pair without outstanding work requests is destroyed.
+/// When the last work request of a broken queue pair has come back, the queue pair stays for this many polls that drain
+/// the completion queues of receives.
 const SILENT_POLLS: u8 = 2;
 /// Memory that a device's library allocates for one send queue entry, in bytes.
 const QUEUE_ENTRY_BYTES: usize = 128;

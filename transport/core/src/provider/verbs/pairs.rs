@@ -3,8 +3,8 @@
 //! the state machine; this file carries out its decisions, and exchanges notes with peers: messages outside the
 //! streams, mostly as datagrams.
 //!
-//! - P1: a queue pair is destroyed only after every work request posted to it has come back and no packet has arrived
-//!   for some polls: then no slot, buffer or lease belongs to the device.
+//! - P1: a queue pair is destroyed only after every work request posted to it has come back, and some later polls have
+//!   drained the receive completions: then no slot, buffer or lease belongs to the device.
 //! - P2: until a broken queue pair is destroyed, no other queue pair to the same peer is used. Reposted requests keep
 //!   their old order: reads and writes first, packets behind them.
 
@@ -290,7 +290,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let made = pair.made;
             self.rails[pair.path.at()].posted -= 1;
             match posted {
-                // The request had no completion of its own: the failure of a later one does not prove that it was
+                // The failure of a later request does not prove that this part, which had no completion of its own, was
                 // carried out (W3).
                 PostedRequest::Part { work, bytes, .. } => {
                     self.part_is_back(work, bytes, WorkStatus::Flushed)
@@ -351,7 +351,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Reports a failure, unless it is a flush or was reported often.
+    /// Warns of the failure that broke a queue pair. Flushes are not reported; of many failures only a few are.
     fn warn_of_failure(&mut self, index: u32, posted: &PostedRequest, done: &PortCompletion) {
         let Some(pair) = self.pairs.get(index) else {
             return;
@@ -362,7 +362,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
             WorkStatus::NotReady => {
                 self.pairs.not_ready(path, self.schedule.now_ns) != REPORTED_NOT_READY
             }
-            // Most queue pairs recover, and if many break, they break for one reason.
+            // Most queue pairs recover, and if many break, they break for one reason: so the 1st, 2nd, 4th, 8th … break
+            // is reported.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
         if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
@@ -633,7 +634,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.pairs.post_note(index, &note, sends, rails)
     }
 
-    /// Sends owed acknowledgements, except to peers to which a packet has carried one meanwhile.
+    /// Sends the acknowledgements that this process owes, except to peers to which a packet has carried one meanwhile.
     #[cold]
     pub(super) fn send_owed_acks(&mut self) {
         for peer in self.peers.take_owing() {
@@ -682,5 +683,5 @@ const REFUSED_NS: u64 = 100_000_000;
 // The bound on memory assumes at most this size.
 const _: () = assert!(size_of::<VerbsPeer>() <= 512);
 
-/// Most times that an answer is repeated.
+/// Maximum number of times that the answer to a request for a queue pair is repeated.
 const MOST_ANSWERS: u8 = 12;

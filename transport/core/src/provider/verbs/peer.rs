@@ -28,7 +28,7 @@ pub(super) struct VerbsPeer {
     pub(super) more: Option<Box<More>>,
     /// A frame of which some parts have arrived.
     pub(super) building: Option<Vec<u8>>,
-    /// Whether a broken queue pair has not returned all its work requests yet: until then no other queue pair is used.
+    /// Whether a broken queue pair of this peer still exists: until it is destroyed, no other queue pair is used.
     pub(super) waits_for_last: bool,
     pub(super) listed_unsent: bool,
     /// Number of writes in flight whose immediate is sent as a packet; no packet overtakes these writes.
@@ -65,7 +65,7 @@ pub(super) struct More {
 }
 
 impl VerbsPeer {
-    /// Most memory of a peer's state, in bytes, including what it owns while some packets are in flight.
+    /// Maximum memory of a peer's state, in bytes, including what it owns while some packets are in flight.
     pub(super) const fn most_bytes(rails: usize) -> usize {
         let more = match rails {
             1 => 0,
@@ -148,8 +148,7 @@ impl VerbsPeer {
         self.main.connection.note_reachable();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
-        // All these writes count as strays until they are counted exactly: none of them was posted on the new main
-        // link.
+        // Until the strays are counted exactly, all writes of `immediates` count: none was posted on the new main link.
         more.strays = self.immediates;
         self.session.resend_lossy();
         Some(more.links[place].connection.state())
@@ -261,7 +260,7 @@ impl VerbsPeer {
         (self.main.breaks, self.main.is_suspected) = (0, false);
     }
 
-    /// The queue pair, if another packet may be posted to it at once.
+    /// The queue pair, if a packet may be posted to it now, with nothing to be sent before the packet.
     #[inline(always)]
     pub(super) fn pair_for_more(&self) -> Option<u32> {
         let is_first = !self.session.has_unsent() && self.immediates == 0 && !self.is_lost();
@@ -305,7 +304,8 @@ impl VerbsPeer {
         !std::mem::replace(&mut self.address_requested, true)
     }
 
-    /// A timer of the peer has expired. `false`: it was replaced by an earlier one, which has been handled.
+    /// A timer of the peer has expired. `false`: nothing is to be done, since the peer is lost, or an earlier timer
+    /// that replaced this one has been handled.
     pub(super) fn timer_ended(&mut self, now_ns: u64) -> bool {
         if self.timer_ns > now_ns || self.is_lost() {
             return false;

@@ -24,7 +24,7 @@ pub(super) struct PeerTable {
     first_packet: u32,
     /// Peers with unsent packets or works.
     unsent: Vec<u32>,
-    /// Peers that may be owed an acknowledgement.
+    /// Peers to which this process may owe an acknowledgement.
     owing: Vec<u32>,
     /// Peers whose queue pair is being closed, or has broken and waits for its last completions.
     leaving: Vec<u32>,
@@ -177,7 +177,7 @@ impl PeerTable {
         }
     }
 
-    /// Lists a peer that may be owed an acknowledgement.
+    /// Lists a peer to which this process may owe an acknowledgement.
     pub(super) fn list_owing(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_owing, true) {
             self.owing.push(peer);
@@ -210,7 +210,7 @@ impl PeerTable {
         unsent
     }
 
-    /// Takes the list of peers that may be owed an acknowledgement; a peer may be listed again when its
+    /// Takes the list of peers to which this process may owe an acknowledgement; a peer may be listed again when its
     /// [`VerbsPeer::listed_owing`] is cleared.
     pub(super) fn take_owing(&mut self) -> Vec<u32> {
         mem::take(&mut self.owing)
@@ -222,7 +222,7 @@ impl PeerTable {
         mem::take(&mut self.leaving)
     }
 
-    /// Lists all peers that are owed an acknowledgement of even one packet.
+    /// Lists all peers to which this process owes an acknowledgement, even of a single packet.
     pub(super) fn owe_all(&mut self) {
         for peer in self.numbers() {
             let owes = |remote: &&mut VerbsPeer| {

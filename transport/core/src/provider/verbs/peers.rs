@@ -261,7 +261,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.link_events.push_back(VerbsLinkEvent::Lost { peer });
     }
 
-    /// Whether a queue pair for the peer is being made, or may be made later.
+    /// Requests a queue pair for the peer. `true`: one exists, is being made, or may be made later.
     pub(super) fn may_get_pair(&mut self, path: PeerPath) -> bool {
         self.request_pair(path);
         let waits = self.peers.of(path.peer).waits_for_last;
@@ -338,8 +338,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Handles a note that had no answer for some time: moves to another rail, or abandons the path. `true`: the note
-    /// must not be sent again.
+    /// Handles that a note (a handshake message for a queue pair) had no answer for some time: moves to another rail,
+    /// or abandons the path. `true`: the note must not be sent again.
     pub(super) fn detour_if_silent(&mut self, path: PeerPath, attempts: u8) -> bool {
         if attempts < MANY_TRIES {
             return false;
@@ -407,11 +407,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Timeouts in a row after which a peer moves to another rail; [`SOME_TIMEOUTS`] if the peer's packets arrive on
-/// another rail.
+/// After this many timeouts in a row, the packets to a peer move to another rail. If the peer's packets arrive on
+/// another rail, [`SOME_TIMEOUTS`] suffice.
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;
-/// Repetitions of a note without an answer after which the path is taken to be broken.
+/// If a note was repeated this many times without an answer, the path is taken to be broken.
 const MANY_TRIES: u8 = 5;
 /// Delay before another attempt to create an address handle.
 const HANDLE_RETRY_NS: u64 = 10_000_000;

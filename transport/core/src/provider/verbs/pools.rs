@@ -46,13 +46,14 @@ impl SendPool {
         self.small.block_bytes() + self.large.block_bytes()
     }
 
-    /// Whether more than half of the limit is in use.
+    /// Whether more than half of the limit of small slots or of large slots is in use.
     #[inline(always)]
     pub(super) fn is_scarce(&self) -> bool {
         self.small.is_scarce() || self.large.is_scarce()
     }
 
-    /// Whether there is room for `count` packets of `bytes` bytes, besides the slots left for notes.
+    /// Whether there is room for `count` packets of `bytes` bytes, besides the slots left for notes (messages outside
+    /// the streams).
     pub(super) fn has(&self, bytes: usize, count: usize) -> bool {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.has(count + FOR_NOTES);
@@ -60,7 +61,7 @@ impl SendPool {
         self.large.has(count + FOR_LONG_NOTES)
     }
 
-    /// Whether there is a slot for a note of any length.
+    /// Whether there is a slot for a note of any length. If no slot is free, allocates further ones, up to the limit.
     pub(super) fn has_for_long_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> bool {
         if self.large.free.is_empty() {
             self.large.grow(rails);
@@ -68,7 +69,8 @@ impl SendPool {
         !self.large.free.is_empty()
     }
 
-    /// A free slot for a packet of `bytes` bytes, which the caller's session keeps; `None`: all are in use.
+    /// A free slot for a packet of `bytes` bytes, which the caller's session keeps; `None`: no slot is free, except
+    /// those left for notes.
     #[inline(always)]
     pub(super) fn take<P: VerbsPort>(
         &mut self,
@@ -687,7 +689,7 @@ impl BufferPool {
 
 /// Index of the region: receive blocks are registered with one port only.
 const ONLY: usize = 0;
-/// Most receives posted in one call.
+/// Maximum number of receives posted in one call.
 const BATCH: usize = 16;
 /// Marks slots of the large size and buffers for datagrams. In the numbers of buffers the rail is below this bit.
 const MARK: Slot = 1 << 31;

@@ -27,7 +27,7 @@ use super::address::{LinkLayer, PortAddress};
 
 /// One port of one device.
 pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
-    /// Polls between two reads of the clock.
+    /// The clock is read once in this many polls.
     const CLOCK_EVERY: u64;
 
     /// Whether the device may lose completions: if so, a queue pair without a completion for too long is broken
@@ -88,7 +88,8 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Destroys an address handle.
     fn destroy_address_handle(&mut self, handle: AddressHandle);
 
-    /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and is copied at once.
+    /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and is copied during
+    /// the call.
     fn post_datagram(
         &mut self,
         to: DatagramDestination,

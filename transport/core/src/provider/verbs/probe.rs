@@ -98,9 +98,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         if is_request {
-            // An echo without the answer before it counts as a miss. Without room, the answer may not have been sent,
-            // so the echo is not sent back. A request older than ours gets no answer either: if ours succeeds, none is
-            // needed.
+            // An echo without the answer before it counts as a miss. If there is no room, the answer might be missing
+            // for that reason, so the echo is not sent back. A request older than ours gets no answer either: if ours
+            // succeeds, none is needed.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_connecting()) {
@@ -179,7 +179,7 @@ fn is_newer(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// Most padded requests in a row without an answer.
+/// After this many repetitions of a padded request without an answer, only echoes are sent.
 const LONG_REQUESTS: u8 = 2;
 
 #[cfg(test)]

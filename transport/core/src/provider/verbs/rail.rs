@@ -11,7 +11,7 @@ use super::port::{AddressHandle, CallError, VerbsPort};
 use super::posted::PostedRequests;
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
-/// Most rails of a process.
+/// Maximum number of rails of a process.
 pub(super) const MOST_RAILS: usize = 4;
 
 /// A port of this process, with its state as a rail.

@@ -290,7 +290,7 @@ impl<P: VerbsPort> Rails<P> {
         self.all.iter().map(|rail| rail.receives.bytes()).sum()
     }
 
-    /// Most memory of receive buffers on `rails` rails, in bytes.
+    /// Maximum memory of receive buffers on `rails` rails, in bytes.
     pub(super) fn received_most_bytes(&self, rails: usize) -> usize {
         let rails = self.all.iter().take(rails);
         rails.map(|rail| rail.receives.most_bytes()).sum()

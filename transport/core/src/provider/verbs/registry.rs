@@ -20,7 +20,7 @@ pub(super) struct RegionRegistry {
     pub(super) owned: Owned,
     /// Exported memory, by the rail and the key that were sent to the peer.
     exports: HashMap<(u8, u32), ExportedRegion>,
-    /// Number of keys given and not withdrawn.
+    /// Number of keys that were given to peers and not withdrawn.
     lent: u32,
     /// Bounce buffers for small reads.
     arrivals: Bounces,
@@ -59,7 +59,7 @@ impl RegionRegistry {
         self.offers.grant(bytes / 2);
     }
 
-    /// Memory of the bounce buffers, now and at most, in bytes.
+    /// Memory of the bounce buffers now, and its maximum; both in bytes.
     pub(super) fn bounced_bytes(&self) -> (usize, usize) {
         let (arrivals, offers) = (&self.arrivals, &self.offers);
         (
@@ -68,7 +68,7 @@ impl RegionRegistry {
         )
     }
 
-    /// Whether data are copied: small ones, in memory that is not registered.
+    /// Whether these data are copied through a bounce buffer: if they are few, and their memory is not registered.
     pub(super) fn is_copied(&self, address: u64, bytes: u64) -> bool {
         let few = bytes != 0 && bytes <= self.copied_bytes;
         few && self.owned.regions(address, bytes).is_none()
@@ -220,7 +220,7 @@ impl RegionRegistry {
         })
     }
 
-    /// Directs a read into a bounce buffer, if it is small and a buffer is free.
+    /// Directs a read into a bounce buffer, if its data are to be [copied](Self::is_copied) and a buffer is free.
     pub(super) fn divert<P: VerbsPort>(&mut self, work: &mut Work, rails: &mut Rails<P>) {
         let is_whole = work.kind == WorkKind::Read && work.lease.is_some() && work.local.is_none();
         if is_whole && self.is_copied(work.base, work.bytes) {
@@ -231,7 +231,8 @@ impl RegionRegistry {
         }
     }
 
-    /// Copies a finished read out of its bounce buffer, if it succeeded, and returns the buffer.
+    /// Copies a finished read out of its bounce buffer, if it succeeded. Returns the buffer, unless a device may still
+    /// write there (B1).
     pub(super) fn copy_out_read(&mut self, work: &mut Work, is_done: bool) {
         let Some(bounce) = work.bounce.take() else {
             return;

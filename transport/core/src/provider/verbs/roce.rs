@@ -21,7 +21,7 @@
 //! | `completion_event.rs`      | the descriptor that wakes a process |
 //!
 //! A turn ([`RocePort::turn`]) receives a burst of packets, hands each to its queue pair, and then sends what is ready,
-//! so that a burst has one acknowledgement. Posted requests are sent at once.
+//! so that a burst has one acknowledgement. Posted requests are sent during the post.
 
 mod carrier;
 mod claim;
@@ -88,9 +88,9 @@ pub(crate) struct RocePort<C> {
 struct RocePortLimits {
     /// Send queue depth of one reliable queue pair.
     sends: u32,
-    /// Most packets in flight on one queue pair.
+    /// Maximum number of packets in flight on one queue pair.
     window_packets: u32,
-    /// Most response packets to one read request.
+    /// Maximum number of response packets to one read request.
     read_packets: u32,
     /// Time without a packet from a peer's user-space port after which a queue pair to it breaks.
     silence_ns: u64,
@@ -133,9 +133,9 @@ impl<C: Carrier> RocePort<C> {
         count
     }
 
-    /// Hands `count` packets of the last burst to their queue pairs. In a long burst, responses are sent in between, so
-    /// that the peer does not wait for the end of the burst; but not while a response from a peer is overdue, since it
-    /// may be among the remaining packets.
+    /// Hands `count` packets of the last burst to their queue pairs. In a long burst, responses are also sent before
+    /// its end, so that the peer need not wait. While a response from a peer is overdue, none are sent in between: the
+    /// overdue response may be among the remaining packets.
     fn deliver_burst(&mut self, now_ns: u64, count: usize) {
         self.has_activity |= count != 0;
         for index in 0..count {
@@ -177,7 +177,7 @@ impl<C: Carrier> RocePort<C> {
         self.carrier.flush();
     }
 
-    /// Sends what was posted, at once.
+    /// Sends what was posted, without waiting for the next turn.
     fn send_now(&mut self) {
         let now_ns = self.carrier.begin();
         self.receive_late(now_ns);
@@ -217,7 +217,7 @@ impl<C: Carrier> RocePort<C> {
             if let (Some(event), Some(packets)) =
                 (&mut self.completion_event, self.carrier.descriptor())
             {
-                // On failure the process finds the change when it polls: no sleep is unlimited.
+                // If this fails, the process finds the change at its next poll: every sleep is limited.
                 _ = event.hasten(packets, wanted);
             }
         }
@@ -290,7 +290,7 @@ impl RoceQueues {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
             self.has_datagrams = outgoing.is_some();
             if let Some(outgoing) = outgoing {
-                // The packet is copied, so the buffer of the datagram is free at once.
+                // The packet is copied, so the buffer of the datagram is free now.
                 exit.push_copied(&outgoing, &self.regions);
                 return true;
             }
@@ -324,9 +324,11 @@ fn piece(piece: super::port::Sge) -> RoceSge {
 
 /// Packets of a burst that are handled before something is sent.
 const MOST_DELIVERED: usize = 32;
-/// Most packets sent in one turn: others wait for the next, so that arriving packets are not dropped meanwhile.
+/// Maximum number of packets sent in one turn. The others wait for the next turn: sending all would take so long that
+/// arriving packets are dropped meanwhile.
 const MOST_SENT: usize = 62;
 /// Delay before the next attempt to send if room is not signalled: a socket buffers more than is sent in this time.
 const ROOM_AFTER_NS: u64 = 200_000;
-/// Most bursts received before a peer counts as silent: more than a socket holds.
+/// While a response is overdue, up to this many bursts are received before its peer counts as silent: more than a
+/// socket holds.
 const MOST_LATE: usize = 1024;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends packets: keeps them in their peer's stream, sends them over its queue pair or as datagrams, and polls their
 //! completions. Packets that were held back are posted as one list with one doorbell; a packet that need not wait is
-//! posted at once, by itself.
+//! posted immediately, by itself.
 
 use session::{Ack, Moment, Session, Slot, UnsentPacket, Via};
 
@@ -429,7 +429,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    /// No slot is left: requests the completions and acknowledgements that free some.
+    /// Requests the completions and acknowledgements that are missing and that free slots, and polls the completion
+    /// queues of sends.
     #[cold]
     pub(super) fn request_completions(&mut self) {
         for index in self.links.pairs.places() {
@@ -518,5 +519,5 @@ const EMPTY: WorkRequest<'static> = WorkRequest {
     body: WorkBody::Inline(&[]),
     signaled: false,
 };
-/// Most packets in a list, as many as the work requests that a device gets in one list.
+/// Maximum number of packets in a list, as many as the work requests that a device gets in one list.
 const MOST_IN_CHAIN: usize = 16;

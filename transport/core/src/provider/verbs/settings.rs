@@ -40,8 +40,8 @@ impl NetworkSettings {
         Self { devices, ..self }
     }
 
-    /// Most ports that a process uses, from 1 to 4; one by default. Large messages are striped over all of them, and
-    /// the others take over when one fails.
+    /// Maximum number of ports that a process uses, from 1 to 4; one by default. Large messages are striped over all of
+    /// them, and the others take over when one fails.
     #[must_use]
     pub fn on_rails(self, rails: u32) -> Self {
         Self { rails, ..self }
@@ -91,8 +91,7 @@ impl NetworkSettings {
         Self { dpdk, ..self }
     }
 
-    /// Whether this host has DPDK ports for the job. If the setting names a file, a host has such ports if it has the
-    /// file.
+    /// Whether this host has DPDK ports for the job: the setting is not empty, and if it names a file, the file exists.
     pub(in crate::provider) fn has_dpdk_ports(&self) -> bool {
         let dpdk = self.dpdk.trim();
         match dpdk.starts_with('/') {

@@ -70,7 +70,8 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Whether work other than freeing slots waits for completions of sends.
+    /// Whether completions of sends are needed now: something waits for them and nothing was received, or slots are
+    /// scarce.
     #[inline(always)]
     fn awaits_sends(&self, has_received: bool) -> bool {
         let is_urgent = !self.transfers.works.is_empty()
@@ -148,8 +149,8 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.try_receivers();
     }
 
-    /// Whether all packets of this process and all packets received from peers have been acknowledged; sends and
-    /// requests the missing acknowledgements.
+    /// Whether all packets have been acknowledged, those of this process and those received from peers, and no control
+    /// packet waits. Marks the acknowledgements that this process owes as due, and requests those that it misses.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
         self.streams.links.peers.owe_all();

@@ -69,7 +69,7 @@ impl UnresolvedPeers {
     }
 }
 
-/// Most datagrams kept.
+/// Maximum number of datagrams kept.
 const MOST_HELD: usize = 16;
 
 #[cfg(test)]

@@ -71,9 +71,10 @@ pub(super) struct Work {
     pub(super) in_flight: u32,
     /// Whether some of its parts must be posted again.
     pub(super) again: bool,
-    /// How often parts had to be posted again since a part last succeeded, while it was the oldest work.
+    /// How often, since a part last succeeded, parts had to be posted again while this was the oldest work for its peer
+    /// and rail. Each move to another link while the work waits for a queue pair counts, too.
     pub(super) attempts: u8,
-    /// How often the parts of an unreliable read were halved.
+    /// How often the parts were halved, if it is an unreliable read or a write by a device that the kernel implements.
     pub(super) halvings: u8,
     /// Whether the peer's device refused the last part (W5).
     pub(super) refused: bool,
@@ -268,7 +269,8 @@ impl VerbsTransfers {
         Ok(())
     }
 
-    /// Whether a write and the packet with its immediate can be posted now, with nothing waiting before them.
+    /// Whether a write and the packet with its immediate can be posted now, with nothing waiting before them. If there
+    /// is no queue pair, requests one.
     fn can_post_immediate<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -288,7 +290,7 @@ impl VerbsTransfers {
         joined && idle
     }
 
-    /// Registers the lease and queues the work behind those that wait; ends it at once if it cannot begin.
+    /// Registers the lease and queues the work behind those that wait; a work that cannot begin ends here.
     pub(super) fn begin<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

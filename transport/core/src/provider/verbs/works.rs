@@ -487,12 +487,13 @@ impl Works {
     }
 }
 
-/// Most times that a part of a read or write is posted.
+/// A work fails after more than this many failed attempts in a row to carry out its parts; an announced write is
+/// attempted without limit.
 pub(super) const MOST_TRIES: u8 = 32;
-/// Most times that the parts of a work are halved after failures; each success doubles their size again.
+/// Maximum number of times that the parts of a work are halved after failures; each success doubles their size again.
 const MOST_HALVINGS: u8 = 5;
-/// Most bytes of unreliable reads in flight in this process: more overrun the queues of a device implemented by the
-/// kernel.
+/// Maximum number of bytes of unreliable reads in flight in this process: more would overrun the queues of a device
+/// that the kernel implements.
 const MOST_UNPROVEN_BYTES: u64 = 2 << 20;
 
 #[cfg(test)]

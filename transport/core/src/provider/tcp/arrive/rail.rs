@@ -33,7 +33,7 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Receives and processes bytes from a rail, up to some share. `true`: some were received.
+    /// Receives and processes bytes from a rail, up to some share. `true`: some were received, or the rail broke.
     pub(in crate::provider::tcp) fn take_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(rail) = self.links.rail(peer, sock) else {
@@ -84,7 +84,7 @@ impl<S: Sockets> Tcp<S> {
         Ok(bytes)
     }
 
-    /// Receives more; returns the number of bytes, and the most it could have been.
+    /// Receives more; returns the number of bytes received, and the number for which there was room.
     fn receive_of_rail(
         &mut self,
         peer: u32,
@@ -179,7 +179,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Handles some data, or the last of them.
+    /// Handles the next data of a packet, or the last ones.
     fn step_rail_inflow(
         &mut self,
         peer: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Number of system calls when nothing arrives, and which packets leave or arrive together.
+//! Tests of the number of system calls when nothing arrives, and of which packets leave or arrive together.
 
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
@@ -27,8 +27,8 @@ fn a_process_without_connections_makes_few_system_calls() {
         polls += 1;
         assert!(polls < 60, "it does not come");
     }
-    // With a connection the process checks all sockets in one of 8 turns or more often; after long silence it does so
-    // only in one of 8.
+    // With a connection the process checks all sockets at least in one of 8 turns; after long silence, in one of 8
+    // turns only.
     assert!(event_polls_in(&mut world, 64) >= 8);
     event_polls_in(&mut world, 10_000);
     let event_polls = event_polls_in(&mut world, 800);
@@ -136,7 +136,7 @@ fn poll_word_takes_a_single_frame_of_any_size() {
         assert_eq!(words[..bytes], body, "{bytes} bytes");
         assert_eq!(arrived.bytes(), u64::try_from(bytes).unwrap());
     }
-    // Several frames at once wait for the poll.
+    // If several frames have arrived, `poll_word` leaves them for the poll.
     (0..2).for_each(|_| world.send(1, 0));
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
@@ -154,7 +154,7 @@ fn buffered_frames_are_taken_from_a_paused_connection() {
     world.net.pass(SECOND);
     (0..100).for_each(|_| world.turn());
     assert_eq!(world.received[0][1], 1);
-    // `poll_word` leaves two frames at once for the poll.
+    // If two frames have arrived, `poll_word` leaves them for the poll.
     world.send(1, 0);
     world.net.pass(SECOND);
     assert!(matches!(world.all[0].poll_word(), WordPoll::Poll));
@@ -218,7 +218,7 @@ fn only_the_first_announcement_of_a_turn_leaves_at_once() {
     world.until("all", |world| world.received[1][0] == expected + 2);
 }
 
-/// Works wait while much is unsent; here much is unsent only as long as packets are held back.
+/// Work requests wait while much is unsent. Here much is unsent only as long as packets are held back.
 #[test]
 fn works_posted_in_one_turn_all_leave_at_its_end() {
     for kind in [WorkKind::Read, WorkKind::Write] {

@@ -17,7 +17,7 @@ fn calm(most_open: usize) -> StreamsConfig {
     }
 }
 
-/// Whether all other ranks have received from rank 0.
+/// Whether each other rank has received one frame from rank 0.
 fn all_have_received(world: &World) -> bool {
     world.received[1..].iter().all(|received| received[0] == 1)
 }
@@ -42,7 +42,7 @@ fn concurrent_connects_are_limited() {
 #[test]
 fn unresponsive_peers_do_not_delay_connects_to_others() {
     let mut world = World::new(calm(usize::MAX), 1000);
-    // More peers than may be called at a time, all of which compute.
+    // These are more peers than may be called (connected to) at a time.
     world.busy = (1..100).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
     for _ in 0..100 {
@@ -67,7 +67,8 @@ fn unresponsive_peers_do_not_delay_connects_to_others() {
     assert!(all_have_received(&world));
 }
 
-/// Lets all other ranks compute until each call has had its turn.
+/// Rank 0 sends to all other ranks while they compute, until each attempt of rank 0 to connect (a call) has had its
+/// turn.
 fn connect_all_in_vain(world: &mut World) {
     world.busy = (1..MANY).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
@@ -81,7 +82,7 @@ fn connect_all_in_vain(world: &mut World) {
 fn a_computing_peer_gets_one_connection_per_address() {
     let mut world = World::new(calm(usize::MAX), 1000);
     connect_all_in_vain(&mut world);
-    // The second address of the last rank leads to the caller itself, which rejects its own connection.
+    // The second address of the last rank leads to rank 0 itself, which rejects its own connection.
     let (all, most) = (MANY as usize - 1, world.net.connections());
     assert!((2 * all..2 * all + 100).contains(&most), "{most}");
     let calls = &world.all[0].links.calls;
@@ -97,8 +98,8 @@ fn connects_set_aside_stay_within_the_connection_limit() {
     let mut world = World::new(calm(usize::MAX), lines);
     connect_all_in_vain(&mut world);
     let (peak, lines) = (world.net.peak(0), lines as usize);
-    // Calls in their turn have two connections each, and one more is that of the last rank's call, whose second address
-    // leads to the caller itself.
+    // Each call in its turn has two connections. One more connection belongs to the call to the last rank, whose second
+    // address leads to rank 0 itself.
     let most = lines + 2 * MOST_CALLS + 1;
     assert!((2 * lines..=most).contains(&peak), "{peak} connections");
     assert_eq!(world.all[0].links.calls.all().count(), MANY as usize - 1);
@@ -210,7 +211,7 @@ fn running_out_of_descriptors_evicts_connections_and_loses_no_peer() {
         assert!(world.net.peak(0) <= 12);
         let lost = |tcp: &Tcp<_>| (0..MANY).any(|peer| tcp.why_lost(Peer(peer)).is_some());
         assert!(!world.all.iter().any(lost));
-        // The lack is reported once at most, and the message names the limit.
+        // The lack of descriptors is reported once at most, and the message names the limit.
         let mine = world.complaints.iter().filter(|(rank, _)| *rank == 0);
         assert!(mine.clone().count() <= 1, "{:?}", world.complaints);
         assert!(

@@ -71,7 +71,7 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
     side.map_or(0, |side| side.rails.all.len())
 }
 
-/// Joins as rank 0; returns the line and a rail.
+/// Joins as rank 0; returns the line (the first connection) and a rail (a further one).
 fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (HostilePeer, HostilePeer) {
     let first = HostilePeer::join(tcp, 0, attempt);
     let (rail, verdict) = request_rail(tcp, 0, "127.0.0.2", KEY);
@@ -235,7 +235,7 @@ fn a_rail_reads_only_exported_memory() {
     assert!(!tcp.moves.is_any_under_way());
 }
 
-/// A peer that requests more over a rail at once than is allowed loses the rail.
+/// A peer that has more requests in progress over a rail than are allowed loses the rail.
 #[test]
 fn requests_queued_over_a_rail_are_bounded() {
     let mut tcp = host();

@@ -27,7 +27,7 @@ fn many_silent_connections_do_not_keep_waking_the_process() {
     );
     // The silent connections are closed after a moment, and a peer with the key is accepted after them.
     _ = HostilePeer::join(&mut tcp, 1, 1);
-    // So many ranks of a large job may connect at once, so there is no immediate warning.
+    // As many ranks of a large job may connect at the same time, so there is no immediate warning.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }
@@ -52,7 +52,7 @@ fn a_full_listener_reopens_when_incoming_connections_end() {
     sockets.close(*first);
     (0..20).for_each(|_| world.turn());
     assert!(due(&world) < Duration::from_millis(6), "{:?}", due(&world));
-    // When many connections end, the room is used at once.
+    // When many connections end, the room is used immediately.
     let sockets = &mut world.all[1].links.sockets;
     rest[..63].iter().for_each(|sock| sockets.close(*sock));
     (0..20).for_each(|_| world.turn());

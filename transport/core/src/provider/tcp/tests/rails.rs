@@ -161,7 +161,7 @@ fn rails_end_with_the_first_connection_and_come_back() {
     assert_eq!((world.all[0].links.rails, world.rails(0, 1)), (0, 0));
 }
 
-/// A rail whose network is cut is given up soon; the line is given up after a longer time.
+/// A rail whose network is cut is given up soon; the line (the first connection) is given up after a longer time.
 #[test]
 fn reads_over_a_cut_network_complete_over_another() {
     for cuts_rail in [true, false] {

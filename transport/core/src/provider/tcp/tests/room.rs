@@ -61,7 +61,7 @@ fn a_frame_taken_by_poll_word_counts_as_received() {
     for body in [&[1; 8][..], &[1; 100]] {
         (0..100).for_each(|_| world.turn());
         let line = world.all[0].links.of(1).line.as_mut().unwrap();
-        // The line is made to look as if it had just replaced another.
+        // The line (the connection with rank 1) is made to look as if it had just replaced another.
         line.has_come = false;
         world.busy = vec![0];
         world.all[1].post_send(Peer(0), HEAD, body).unwrap();
@@ -91,9 +91,9 @@ fn a_connection_with_a_waiting_frame_is_not_evicted() {
     assert!(given_up > 10, "others take turns: {given_up}");
 }
 
-/// Rank 0 reads or writes memory of all other ranks (`by_first`), or they read or write its memory. Each turn takes
-/// long, so that the transfer of one piece takes part of the time for which a connection may stay. Returns also the
-/// most connections that rank 0 had at a time.
+/// If `by_first`, rank 0 reads or writes memory of all other ranks; otherwise they read or write its memory. A turn is
+/// long: the transfer of one piece takes part of the time for which a connection may stay. Returns also the maximum
+/// number of connections that rank 0 had at a time.
 fn move_data(
     config: StreamsConfig,
     pairs: u32,
@@ -159,5 +159,5 @@ fn connections_stay_bounded_while_many_peers_move_data() {
     }
 }
 
-/// Most bodies that a peer has lent at a time.
+/// Maximum number of bodies that a peer has lent at a time.
 const MOST_LENT: u32 = 32;

@@ -76,7 +76,8 @@ impl VerbsDevice {
         true
     }
 
-    /// Posts the marks as soon as there is room; when both marks have completed, resets the queue pair.
+    /// Posts the marks as soon as there is room; when both marks have completed, resets the queue pair and sets it up
+    /// again.
     pub(super) fn go_on_repairing(&mut self) {
         for which in [CqKind::Sends, CqKind::Receives] {
             let at = which as usize;

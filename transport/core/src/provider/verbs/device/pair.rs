@@ -18,7 +18,7 @@ use super::super::port::{CallError, Depths, PortAttr, RemotePair};
 use super::make::{self, QueuePairInitAttr};
 use super::object::VerbsObject;
 
-/// Most reads and atomics in flight on one queue pair; adapters support that many.
+/// Maximum number of reads and atomics in flight on one queue pair; adapters support that many.
 pub(super) const MOST_READS: i32 = 16;
 
 /// Creates a reliable queue pair; returns it with the inline size that was granted.

@@ -58,7 +58,7 @@ impl VerbsDevice {
         (self.take_rest(which, &mut done) != 0).then(|| done[0])
     }
 
-    /// Hands over `got` polled completions, and polls for more.
+    /// Hands over `got` polled completions. If they filled the buffer and `done` has room for more, polls again.
     #[inline(never)]
     fn take_polled(&mut self, which: CqKind, got: usize, done: &mut [PortCompletion]) -> usize {
         let count = self.hand_over(which, got, done);

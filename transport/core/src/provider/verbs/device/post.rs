@@ -23,7 +23,7 @@ use super::super::port::{
 use super::datagrams::{MARK, Mark};
 use super::{DeviceRegion, VerbsDevice};
 
-/// Most work requests in one list, and most completions polled in one call.
+/// Maximum number of work requests in one list, and of completions polled in one call.
 pub(super) const BATCH: usize = 16;
 
 impl VerbsDevice {
@@ -405,7 +405,7 @@ fn taken(answer: c_int, first: usize, bad: usize, size: usize) -> Option<usize> 
     if answer == 0 {
         return None;
     }
-    // If the device does not report the first request that was not taken, it has taken none.
+    // If the device does not report which request it refused, it has taken none.
     Some(bad.checked_sub(first).map_or(0, |bytes| bytes / size))
 }
 

@@ -41,8 +41,8 @@ pub(super) struct FakeAdapter {
     sends: CompletionQueue,
     receives: CompletionQueue,
     has_event: bool,
-    /// Until when its process sleeps at most; `true`: it has no deadline of its own, so an event should wake it
-    /// earlier.
+    /// The latest end of its process's sleep. `true`: the process has no deadline of its own, so an event should wake
+    /// it earlier. `None`: the process does not sleep.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
     held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
@@ -233,8 +233,8 @@ impl FakeAdapter {
         self.has_event = false;
     }
 
-    /// Starts a sleep of its process until `until`. `is_limit`: the process has no deadline of its own; a sleep that no
-    /// event ends before `until` counts as overslept.
+    /// Puts its process to sleep until `until` at most. `is_limit`: the process has no deadline of its own; a sleep
+    /// that no event ends before `until` counts as overslept.
     pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
         self.sleeps_until = Some((until, is_limit));
     }

@@ -52,7 +52,7 @@ pub struct FakeConfig {
     pub inline_bytes: u32,
     /// Largest message, in bytes.
     pub message_bytes: u64,
-    /// Most reads and atomics in flight on one queue pair; 0: not supported.
+    /// Maximum number of reads and atomics in flight on one queue pair; 0: not supported.
     pub reads: u8,
     /// Whether atomics are supported.
     pub atomics: bool,
@@ -64,11 +64,11 @@ pub struct FakeConfig {
     pub most_shared: u32,
     /// Limit of the datagram receive queue depth.
     pub most_datagram_buffers: u32,
-    /// Most reliable queue pairs of one port.
+    /// Maximum number of reliable queue pairs of one port.
     pub most_pairs: u32,
     /// Bytes that the process of a port may register (`RLIMIT_MEMLOCK`).
     pub most_memory_bytes: u64,
-    /// Whether the number of a destroyed queue pair is reused at once.
+    /// Whether the number of a destroyed queue pair is reused immediately.
     pub reuse_numbers: bool,
     /// First packet number of every stream of the provider.
     pub first_packet: u32,

@@ -333,7 +333,8 @@ impl FakeBody {
     }
 }
 
-/// Most reads and atomics in flight on one queue pair of any device, and so most duplicate atomics.
+/// Maximum number of reads and atomics in flight on one queue pair of any device; so duplicates of older atomics cannot
+/// arrive.
 const MOST_ANSWERED: usize = 256;
 
 #[cfg(test)]

@@ -73,8 +73,8 @@ impl FakePort {
         self.index
     }
 
-    /// Starts a sleep of the process until an event of this port, or for `due` of simulated time. `or_longer`: the
-    /// process has no deadline of its own.
+    /// Puts the process to sleep until an event, or for `due` of simulated time. `or_longer`: the process has no
+    /// deadline of its own.
     pub(in super::super) fn fall_asleep(&self, due: Duration, or_longer: bool) {
         let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
         let mut net = self.net.lock();

@@ -2,7 +2,7 @@
 //! Simulates the responder of reliable queue pairs: what a device does with the requests of peers. Each request is
 //! carried out once and in order.
 //!
-//! A read takes the data when its response is sent, which may be after later requests were carried out, as the standard
+//! A read takes the data when its response is sent. By then, later requests may have been carried out, as the standard
 //! allows without a fence. If the response was lost, a duplicate of the read takes the data again.
 
 use super::super::port::{CqKind, WorkOpcode, WorkStatus};

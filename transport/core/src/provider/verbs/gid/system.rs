@@ -47,7 +47,7 @@ impl NetlinkSocket {
         Ok(Self(File::from(owned)))
     }
 
-    /// Sends a request and reads its whole reply, which the kernel has ready at once.
+    /// Sends a request and reads its whole reply, which the kernel has ready when the request is sent.
     fn request(&mut self, message: &[u8]) -> io::Result<Vec<NetlinkReply>> {
         const UNREACHABLE: [i32; 4] = [
             libc::ENETUNREACH,

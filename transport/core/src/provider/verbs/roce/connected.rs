@@ -55,8 +55,8 @@ impl ConnectedSockets {
         Some(&socket.socket)
     }
 
-    /// The source address of packets to this peer; `None`: that of the main socket. `may_open`: no packet is queued, so
-    /// a socket may be opened, in place of one that was unused for long.
+    /// The source address of packets to this peer; `None`: that of the main socket. `may_open`: a socket may be opened,
+    /// if need be in place of one that was unused for long, since no packet is queued.
     pub(super) fn source(&mut self, to: SocketAddr, may_open: bool) -> Option<SocketAddr> {
         self.lookups += 1;
         let found = self.find(to);
@@ -125,9 +125,9 @@ fn open(local: SocketAddr, to: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)
     Ok((socket, from))
 }
 
-/// Most connected sockets. Each takes a descriptor; a process has about a thousand.
+/// Maximum number of connected sockets. Each takes a descriptor; a process has about a thousand.
 const MOST_SOCKETS: usize = 16;
-/// Lookups since its last use after which a socket may be replaced.
+/// A socket may be replaced if more than this many lookups were made since its last use.
 const REPLACE_AFTER_LOOKUPS: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -232,5 +232,5 @@ impl Carrier for Dpdk {
 
 /// For smaller payloads, three buffers cost more than a copy.
 const LEAST_LENT_BYTES: u32 = 1024;
-/// Most bursts of frames for others in one turn: more than a device queues.
+/// Maximum number of bursts with only frames for others that are received in one turn: more than a device queues.
 const MOST_FOREIGN_BURSTS: usize = 64;

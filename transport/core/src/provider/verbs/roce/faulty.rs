@@ -33,8 +33,8 @@ pub struct PacketFaults {
     pub most_delay_ns: u64,
     /// Packets longer than this, counted from the IP header on, never arrive; 0: no limit.
     pub most_bytes: usize,
-    /// The limit applies only to packets from the place with this number, from 1 on in the order in which places are
-    /// opened; 0: to all.
+    /// The limit applies only to packets from the place (endpoint) with this number; places are numbered from 1 on as
+    /// they are opened. 0: the limit applies to all packets.
     pub narrow_from: u16,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct GsoQueue {
     count: usize,
     /// Number of batches sent.
     left: usize,
-    /// Most packets in a batch.
+    /// Maximum number of packets in a batch.
     most_packets: usize,
 }
 
@@ -148,7 +148,7 @@ impl GsoBatch {
     }
 }
 
-/// Most batches.
+/// Maximum number of batches.
 pub(super) const BATCHES: usize = 16;
 /// Room for one batch.
 const BATCH_BYTES: usize = MOST_BATCH_BYTES + PACKET_BYTES;

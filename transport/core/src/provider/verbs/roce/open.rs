@@ -206,8 +206,8 @@ fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
     left.checked_ilog2().map_or(0, |power| 1 << power)
 }
 
-/// Most packets in flight to a peer whose socket buffers `waiting_bytes`: two peers may send to it at once, and the
-/// system accounts more for a packet than its length.
+/// Maximum number of packets in flight to a peer whose socket buffers `waiting_bytes` bytes. Two peers may send to it
+/// at the same time, and the system accounts more for a packet than its length.
 fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
     let counted = 2 * path_mtu.bytes() as usize + 1024;
     let packets = u32::try_from(waiting_bytes / 2 / counted).unwrap_or(u32::MAX);
@@ -216,7 +216,7 @@ fn window_packets(waiting_bytes: usize, path_mtu: PathMtu) -> u32 {
 
 /// The device name.
 const DEVICE: &str = "udp";
-/// Most reads and atomics in flight.
+/// Maximum number of reads and atomics in flight.
 const MOST_READS: u8 = 16;
 /// UDP header, the longest headers in front of a payload, and the checksum.
 const AROUND_PAYLOAD_BYTES: usize = 8 + 32 + 4;
@@ -226,10 +226,12 @@ const SILENCE_NS: u64 = 30_000_000_000;
 /// The MTU to assume if the interface's is unknown.
 const ETHERNET_BYTES: usize = 1500;
 const LEAST_WINDOW: u32 = 8;
-/// Most packets in flight: enough for a network of some hosts with short paths; selective repeat has numbers for 256.
+/// Maximum number of packets in flight: enough for a network of some hosts with short paths; selective repeat has
+/// numbers for 256.
 const MOST_WINDOW: u32 = 248;
-/// Most response packets to one read request; with 1,024 bytes each they fit one segmentation offload. The next ones
-/// are requested while those of other requests are in flight, so that the responder never waits for a request.
+/// Maximum number of response packets to one read request; with 1,024 bytes each they fit one segmentation offload.
+/// Further packets are requested while the responses to earlier requests are in flight: so the responder need not wait
+/// for a request.
 const MOST_OF_READ: u32 = 62;
 const READS_IN_WINDOW: u32 = 4;
 

@@ -318,6 +318,6 @@ fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
 
-/// Most packets that one queue pair sends before the next one sends: with 1,024 bytes each they fit one segmentation
-/// offload.
+/// Maximum number of packets that one queue pair sends before the next queue pair sends: with 1,024 bytes each they fit
+/// one segmentation offload.
 const MOST_IN_TURN: u32 = 62;

@@ -23,8 +23,8 @@ pub(super) struct RecvHistory {
     coalesces: bool,
     /// Successful calls in a row: several mean that more packets have arrived than one call takes.
     hits: u32,
-    /// Share of packets that arrived together with others, from 0 to [`MOST_CROWDING`]. An occasional acknowledgement
-    /// right behind a packet does not count as a crowd.
+    /// How often packets arrived together with others, from 0 to [`MOST_CROWDING`]. An occasional acknowledgement right
+    /// behind a packet is not enough to enable coalescing.
     crowding: u32,
     /// Coalescing was disabled, but batches may remain until this many calls have found nothing.
     settling: u32,
@@ -51,7 +51,7 @@ impl RecvHistory {
         }
     }
 
-    /// Records the number of packets of a call. Returns whether to enable coalescing, if that changes.
+    /// Records the number of packets of a call. `Some`: coalescing is to be enabled (`true`) or disabled.
     pub(super) fn found(&mut self, packets: usize) -> Option<bool> {
         if packets == 0 {
             return self.found_nothing();
@@ -80,9 +80,10 @@ impl RecvHistory {
 }
 
 const MOST_CROWDING: u32 = 64;
-/// Weight of a call that found several packets, in single packets.
+/// Packets that arrive together raise `crowding` by this; a packet that arrives by itself lowers it by 1.
 const GROUP_WEIGHT: u32 = 16;
-/// Calls that must find nothing until no batch is left that another processor was delivering.
+/// Another processor may still be delivering a batch when coalescing is disabled. When this many calls have found
+/// nothing, no batch is left.
 const SETTLED_AFTER: u32 = 64;
 
 #[cfg(test)]

@@ -260,7 +260,7 @@ fn index_of(key: u32) -> usize {
 
 /// Bits of a key that are the index of its region.
 const INDEX_BITS: u32 = 16;
-/// Most regions.
+/// Maximum number of regions.
 const MOST_REGIONS: usize = 1 << INDEX_BITS;
 /// Largest value of the random bits; they are never zero.
 const MOST_RANDOM: u32 = (1 << (32 - INDEX_BITS)) - 1;

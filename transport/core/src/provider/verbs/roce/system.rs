@@ -30,10 +30,10 @@ pub(super) struct UdpBatch {
 
 /// An address that no peer has.
 pub(super) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// Most batches sent by one call.
+/// Maximum number of batches sent by one call.
 const SENT_AT_ONCE: usize = 16;
-/// Most batches received by one call. Responses are sent after all of these were handled: with 16, both ends had to
-/// wait for each other more often.
+/// Maximum number of batches received by one call. Responses are sent after all of these were handled: with a maximum
+/// of 16, both ends waited for each other more often.
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
 /// Sends a batch over a connected socket, without blocking; returns 1, the number of batches sent.

@@ -113,7 +113,7 @@ impl Udp {
         }
     }
 
-    /// Receives packets; returns the number of batches, which fill as many of the first buffers.
+    /// Receives batches of packets into the first buffers, one batch each; returns the number of batches.
     fn receive_batches(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
         let count = match self.history.next() {

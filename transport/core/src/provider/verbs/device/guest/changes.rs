@@ -65,7 +65,7 @@ fn a_port_that_comes_back_up_works_again() {
     a.send(left, 1, WorkBody::Inline(b"lost"));
     let body = WorkBody::Inline(b"lost");
     a.device.post_datagram(to, 2, body, true).unwrap();
-    // Both sends fail at once: Soft-RoCE breaks the two queue pairs.
+    // Both sends fail immediately: Soft-RoCE breaks the two queue pairs.
     let done = a.wait(CqKind::Sends, 2);
     assert!(done.iter().all(has_failed), "{done:?}");
 
