@@ -16,10 +16,10 @@
 //! | `out X` | a pointer | [`OutArg`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
 //! | `inout X` | a pointer | [`InOutArg`], [`InOutCount`], [`StatusMut`] | not NULL |
 //! | `opt out X` | a pointer or NULL | `Option<OutArg>` | none |
-//! | `X[n]` | an array of `n` | `&[X]`, [`CountArray`] | not NULL unless `n` is 0 |
-//! | `out X[n]`, `inout X[n]` | an array of `n` | [`OutArray`], [`OutStatuses`], `&mut [X]` | not NULL unless `n` is 0; statuses may be ignored |
+//! | `X[n]` | an array of `n` | `&[X]`, [`CountArray`] | NULL only if `n` is 0 |
+//! | `out X[n]`, `inout X[n]` | an array of `n` | [`OutArray`], [`OutStatuses`], `&mut [X]` | NULL only if `n` is 0; statuses may be ignored |
 //! | `X[*]` | an array whose length the body determines | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
-//! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL unless `n` is 0 |
+//! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | NULL only if `n` is 0 |
 //! | `Weights` | an array whose length the body determines, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
@@ -345,7 +345,7 @@ impl<T> OutArray<'_, T> {
         self.length
     }
 
-    /// Whether none fits.
+    /// Whether no value fits.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -423,7 +423,8 @@ impl<'a> GraphWeights<'a> {
         Self(unsafe { Array::new(name, pointer) })
     }
 
-    /// The first `length` weights (A3); `None` for `MPI_UNWEIGHTED`.
+    /// The first `length` weights (A3); `None` for `MPI_UNWEIGHTED`. `MPI_WEIGHTS_EMPTY` is an error unless `length` is
+    /// 0.
     pub fn slice(&self, length: usize) -> Result<Option<&'a [c_int]>> {
         match self.0.pointer.addr() {
             MPI_UNWEIGHTED => Ok(None),

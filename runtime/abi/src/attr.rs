@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes that programs keep with communicators and datatypes (MPI 5.0 section 7.7).
+//! Attributes that programs attach to communicators and datatypes (MPI 5.0 section 7.7).
 //!
 //! A key exists until it is freed *and* no attribute uses it any more; until then it may be used, even freed again. The
-//! attributes of an object are kept and copied in the order in which they were set, and deleted in reverse order.
+//! attributes of an object are stored and copied in the order in which they were set, and deleted in reverse order.
 //!
 //! Functions of the program are called outside of visits of the state and without the lock, so they may call MPI, even
 //! for the same attribute: an attribute exists until its delete function has returned.
@@ -230,7 +230,7 @@ impl Attributes {
         self.forget_unused(keyval.number);
     }
 
-    /// Removes a freed key with its last attribute.
+    /// Removes a key that is freed, if no attribute uses it any more.
     fn forget_unused(&mut self, number: c_int) {
         let freed = self.keyvals.get(&number).is_some_and(|key| key.freed);
         let used = |one: &Attribute| one.keyval.number == number;
@@ -445,7 +445,7 @@ fn predefined(mpi: Mpi, keyval: c_int) -> Option<c_int> {
         c::MPI_TAG_UB => Some(c_int::MAX),
         c::MPI_IO => Some(c::MPI_ANY_SOURCE),
         c::MPI_HOST => Some(c::MPI_PROC_NULL),
-        // The clock is global only within a node.
+        // Only the ranks of one node share a clock.
         c::MPI_WTIME_IS_GLOBAL => {
             let is_one = |universe: &mut Universe| universe.is_on_one_node(&universe.comms.world());
             Some(c_int::from(mpi.visit(is_one)))
@@ -461,7 +461,7 @@ fn check(code: c_int, which: &str, number: c_int) -> Result<()> {
     if code == c::MPI_SUCCESS {
         return Ok(());
     }
-    // The code of the callback is returned if it is a known class or code.
+    // If the callback returned a known class or code, the MPI call returns it too.
     let class = match ErrorClass(code).is_known() {
         true => ErrorClass(code),
         false => ErrorClass::OTHER,
@@ -486,7 +486,7 @@ fn bad_keyval(detail: String) -> Error {
     Error::new(ErrorClass::KEYVAL, detail)
 }
 
-/// `MPI_COMM_DUP_FN` and similar functions.
+/// The number of `MPI_COMM_DUP_FN` and of the other predefined copy functions that duplicate.
 const DUP_FN: usize = 1;
 /// Predefined keys are between this number and the program's first key.
 const PREDEFINED_FROM: c_int = 501;

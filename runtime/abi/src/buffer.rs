@@ -115,8 +115,8 @@ pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
     Ok(())
 }
 
-/// The number of the buffer against which a send on `comm` is counted: the buffer attached to the communicator,
-/// otherwise that of its session, otherwise that of the process.
+/// The number of the buffer for buffered sends on `comm`: the buffer attached to the communicator, otherwise that of
+/// its session, otherwise that of the process.
 pub(crate) fn of_comm(state: &LibraryState, comm: MPI_Comm) -> u64 {
     let Ok(object) = state.comm(comm) else {
         return PROCESS;
@@ -137,7 +137,7 @@ pub(crate) fn reserve(state: &mut LibraryState, comm: MPI_Comm, bytes: u64) -> R
     Ok(buffer)
 }
 
-/// Checks that a message of `bytes` bytes fits into the buffer beside the messages in progress.
+/// Checks that a message of `bytes` bytes fits into the buffer together with the messages in progress.
 pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> Result<()> {
     let Some(attached) = state.buffers.get(&buffer).copied() else {
         return Err(Error::new(
@@ -162,15 +162,15 @@ pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> R
     Err(Error::new(ErrorClass::BUFFER, detail))
 }
 
-/// Bytes of a buffer that unfinished messages hold, with their overhead, and the number of these messages. While more
-/// than `most` bytes are held, makes progress within time limits, because the acknowledgement of a message may have
-/// arrived without having been processed. `None`: makes no progress.
+/// The number of bytes of a buffer that unfinished messages occupy, including overhead, and the number of these
+/// messages. While they occupy more than `most` bytes, makes progress within time limits: the acknowledgement of a
+/// message may have arrived and not been processed. If `most` is `None`, makes no progress.
 fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64, u64) {
     let mut times: Option<(Instant, Instant)> = None;
     loop {
         let (bytes, count) = state.universe.messages.buffered_bytes(buffer);
         let held = bytes + count * u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
-        // `None`: the message is larger than the buffer, so progress would not help.
+        // If `most` is `None`, the new message is larger than the buffer, so progress would not help.
         if count == 0 || most.is_none_or(|most| held <= most) {
             return (held, count);
         }

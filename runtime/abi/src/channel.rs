@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The private C interface to gated channels, with a version. It is for rmpi's own libraries (`qmp`); programs should not call it.
+//! The private C interface to gated channels (`runtime/channel`): each moves messages from fixed memory of one process
+//! to fixed memory of another, is declared once and started often. The interface is for rmpi's own libraries (`qmp`),
+//! which check its [version](rmpi_channel_version); programs should not call it.
 //!
 //! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error handler.
 //!
 //! # Safety
-//! The callers' obligations, which each function repeats: arrays have the given length, and the program leaves the
-//! memory of a channel alone from each start to its completion, as [`UserBlocks::new`] requires.
+//! The callers' obligations, which each function repeats: arrays have the given length, and the program does not access
+//! the memory of a channel from each start to its completion, as [`UserBlocks::new`] requires.
 #![allow(unsafe_code, reason = "C entry points")]
 
 use core::ffi::{c_double, c_int, c_void};
@@ -40,7 +42,7 @@ pub struct FailureRecord {
     /// Bytes of a message that was too long, and of the memory of its receive.
     message_bytes: u64,
     room_bytes: u64,
-    /// 1 if an earlier message failed, not the one that was waited for; otherwise 0.
+    /// 1 if an earlier message failed, not the message that was waited for; otherwise 0.
     is_earlier: c_int,
     /// Why the peer is lost; zero-terminated.
     why: [u8; WHY_BYTES],
@@ -52,17 +54,17 @@ pub struct FailureRecord {
 pub enum Code {
     /// Success.
     Ok = 0,
-    /// The id is not the id of a channel, or it is that of the wrong end.
+    /// The id is not the id of a channel end, or it is the id of an end that the function does not accept.
     Stale = 1,
-    /// The channel has been started, or opened, and is not complete.
+    /// The channel has been started, or its receive has been opened, and it is not complete.
     Active = 2,
     /// There is no such rank, direction or class.
     BadPeer = 3,
-    /// Not an intracommunicator.
+    /// The communicator is invalid or an intercommunicator.
     BadComm = 4,
-    /// Memory at NULL or outside of the address space.
+    /// Memory, or an output pointer, at NULL, or memory outside of the address space.
     BadMemory = 5,
-    /// The message is longer than its receive.
+    /// The message is longer than the memory of its receive.
     SizesDiffer = 6,
     /// The time limit expired.
     TimeOut = 7,
@@ -101,7 +103,8 @@ pub extern "C" fn rmpi_channel_version() -> c_int {
 /// Declares one end of a channel with rank `peer` of a communicator, and writes its id.
 ///
 /// # Safety
-/// `pieces` has `count` elements, whose memory belongs to the channel from each start, or opening, to completion; `id` is writable.
+/// `pieces` has `count` elements. The program does not access their memory from each start, or opening, to completion.
+/// `id` is NULL or writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_declare(
@@ -245,7 +248,7 @@ fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
     Code::of(mpi.visit(|universe| universe.channels.collect(ids)))
 }
 
-/// Replaces the memory of an inactive end.
+/// Replaces the memory of an inactive channel end.
 ///
 /// # Safety
 /// As for [`rmpi_channel_declare`].
@@ -331,7 +334,7 @@ fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, 
     })
 }
 
-/// Frees an inactive end.
+/// Frees an inactive channel end.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
@@ -343,7 +346,7 @@ pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
 }
 
 /// Writes the counters of channels, in this order: bytes moved directly, bytes packed, bytes sent eagerly, one-sided
-/// writes, gates sent, allocations, bytes sent in frames, malformed frames.
+/// writes, gates sent (keys of receive memory), allocations, bytes sent in frames, malformed frames.
 ///
 /// # Safety
 /// `counters` has room for eight values.
@@ -372,7 +375,7 @@ pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
     Code::Ok as c_int
 }
 
-/// Runs one visit; converts its result to a code.
+/// Calls `visit` with the runtime of the process, and converts the result to a code.
 fn visit(visit: impl FnOnce(&mut runtime::Universe) -> Result<(), ChannelError>) -> c_int {
     in_mpi(Code::NotReady, |mpi| Code::of(mpi.visit(visit))) as c_int
 }
@@ -392,7 +395,7 @@ unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     }
 }
 
-/// One invalid id; empty if `count` is 0.
+/// The ids for a NULL array: one invalid id, so that the call fails; none if `count` is 0.
 #[cold]
 fn no_names(count: usize) -> &'static [ChannelId] {
     &[ChannelId(0)][..count.min(1)]

@@ -5,7 +5,7 @@
 //! Two calls of the C library that write a local.
 #![allow(unsafe_code, reason = "two system calls")]
 
-/// The time of that clock in nanoseconds.
+/// The time of the system's monotonic clock in nanoseconds.
 pub(crate) fn ticks() -> u64 {
     let time = read();
     let (seconds, rest) = (time.tv_sec, time.tv_nsec);

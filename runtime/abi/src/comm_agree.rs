@@ -2,8 +2,8 @@
 //! Agreement on a new communicator: short messages from the leader of a group to its members, and between the leaders
 //! of two groups.
 //!
-//! If possible, a leader alone chooses the [context id](crate::comm_context), so that one message from the leader to each other process
-//! is enough. Messages that are not part of a collective on the communicator use its
+//! If possible, one leader chooses the [context id](crate::comm_context). Then one message from the leader to each
+//! other process is enough. Messages that are not part of a collective on the communicator use its
 //! [`making_context`](runtime::Comm::making_context), which the program's messages never use.
 
 use core::ffi::c_int;
@@ -143,7 +143,7 @@ fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
     })?)
 }
 
-/// The result of an exchange between the two groups of an intercommunicator.
+/// The result of [`swap`], an exchange between the two groups of an intercommunicator.
 pub(crate) struct GroupExchange {
     /// The new context id. Processes that are not in the new communicator must release it.
     pub(crate) context: ContextId,
@@ -182,8 +182,8 @@ pub(crate) fn exchange_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<
     broadcast_words(mpi, &comm.local(), 0, received)
 }
 
-/// The leaders' part of an exchange: returns the other leader's words, followed by the new context id, or by 0 if all
-/// processes have to agree on a context id.
+/// Called by a leader: exchanges `mine` with the words of the other leader, `leader`. Returns the other leader's words,
+/// followed by the new context id, or by 0 if all processes have to agree on a context id.
 pub(crate) fn exchange_leaders(
     mpi: Mpi,
     lane: AgreementLane,
@@ -191,7 +191,8 @@ pub(crate) fn exchange_leaders(
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
-    // Of the other group only the leader is checked here: the other leader checks its own group.
+    // `propose` checks that all processes are in this job. The other leader checks its own group, so here its leader is
+    // enough.
     let other = Group::of(vec![leader]);
     let proposed = propose(mpi, [Some(own), Some(&other)], ContextScope::One);
     mine.push(proposed);

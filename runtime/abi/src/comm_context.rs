@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The context id of a new communicator: chosen by one leader, or agreed on by all processes that make the
-//! communicator.
+//! Selects the context id of a new communicator: a leader chooses it, or all processes that make the communicator agree
+//! on it.
 //!
 //! A leader can choose if all members are in its job, since the processes of a job allocate disjoint context ids
 //! (`Universe::reserve_context`). If the members are in several jobs, or the leader has no context id left, the leader
@@ -31,9 +31,9 @@ pub(crate) enum ContextScope {
     Groups,
 }
 
-/// Returns a new context id, which rank 0 of an intracommunicator, the leaders of two groups, or all processes have
-/// chosen. Only the `purpose` that rank 0 passes is used. Processes that are not in the new communicator must
-/// [release](release_context) the context id.
+/// Returns a new context id. Rank 0 of an intracommunicator or the leaders of the two groups of an intercommunicator
+/// choose it, or all processes agree on it. Only the `purpose` that rank 0 of each group passes is used. Processes that
+/// are not in the new communicator must [release](release_context) the context id.
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: ContextScope) -> Result<ContextId> {
     let local = comm.local();
     Ok(CollectiveCall::run(mpi, &local, async |call| {
@@ -117,8 +117,8 @@ pub(crate) fn release_context(mpi: Mpi, context: ContextId) {
     mpi.visit(|universe| universe.comms.free_context(context));
 }
 
-/// The processes that make a communicator: the members of a group, and the lane of their messages. If two groups make
-/// the communicator, the leader also has the other group's leader.
+/// The processes that make a communicator: the members of a group, and the lane (context and tag) of their messages. If
+/// two groups make the communicator, the leader's value also contains the other group's leader.
 pub(crate) struct ContextMembers {
     group: Group,
     /// Rank of this process in that group. Rank 0 is the leader.
@@ -197,7 +197,8 @@ impl ContextMembers {
         }
     }
 
-    /// The distance to advance after this many attempts: a hash, so that concurrent groups seldom have the same.
+    /// The distance to advance after this many attempts: a hash, so that concurrent groups seldom advance by the same
+    /// distance.
     fn spread(&self, attempt: u32) -> u32 {
         let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);

@@ -92,8 +92,9 @@ pub fn intercomm_create(
     Ok(())
 }
 
-/// The leaders' exchange. Returns the words that the other leader sent (its group), followed by the context id or 0;
-/// and the other leader with the lane to it.
+/// Called by the leader of the local group: exchanges the groups with the other leader. Returns the other leader's
+/// group as words, followed by the context id or 0 (see [`exchange_leaders`]); and the other leader with the lane
+/// (context and tag) to it.
 fn exchange_with_leader(
     mpi: Mpi,
     local: &Comm,

@@ -78,7 +78,8 @@ pub fn comm_create(
         let remote = group_of(mpi, &theirs).inspect_err(|_| release_context(mpi, context))?;
         (context, Some(remote))
     } else {
-        // Each rank may pass a different group, and this rank has only its own.
+        // Each rank may pass a different group, and this rank sees only its own. So if the group is smaller than the
+        // communicator, the context id must serve disjoint groups.
         let purpose = match members.size() == parent.size() {
             true => ContextScope::One,
             false => ContextScope::Groups,
@@ -201,8 +202,8 @@ pub fn comm_split_type(
     Ok(())
 }
 
-/// Splits a communicator by color, ordered by key; `None` if the color of this process is `MPI_UNDEFINED`, or, in an
-/// intercommunicator, if no process of the other group has its color.
+/// Splits a communicator by color, ordered by key. `None` if the color of this process is `MPI_UNDEFINED`. On an
+/// intercommunicator, also `None` if no process of the other group has the color of this process.
 pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result<Option<Comm>> {
     // Each process with a color reserves a context id, because it may turn out to be the first of its color.
     let proposed = match color {
@@ -340,7 +341,7 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 
 /// Reports a new communicator to debuggers and tools.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
-    // The handle may have been cached before the communicator was complete.
+    // The express lane (cache of the fast path) may contain the handle from before the communicator was complete.
     express_lanes::forget(handle);
     anchor::set_handle(comm, handle);
     // A communicator without processes is not complete yet.

@@ -22,7 +22,7 @@ pub struct Recipe {
     types: Vec<ConstituentType>,
 }
 
-/// A datatype that another datatype was made of; kept even after its handle has been freed.
+/// A datatype that another datatype was made of. It exists even after its handle has been freed.
 #[derive(Clone, Debug)]
 pub enum ConstituentType {
     /// A datatype that cannot be freed.
@@ -49,7 +49,7 @@ impl ConstituentType {
 }
 
 impl Recipe {
-    /// A call without arguments.
+    /// A constructor call that has no arguments yet.
     pub fn new(combiner: c_int) -> Self {
         Self {
             combiner,

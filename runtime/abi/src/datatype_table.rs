@@ -80,7 +80,7 @@ pub fn basic(datatype: MPI_Datatype) -> Option<&'static Basic> {
     TABLE.get(datatype.0.wrapping_sub(FIRST))?.as_ref()
 }
 
-/// The predefined datatype of this handle, compiled.
+/// The layout of the predefined datatype of this handle.
 pub fn datatype(datatype: MPI_Datatype) -> Option<Arc<Datatype>> {
     let basic = basic(datatype)?;
     let made = COMPILED.get(datatype.0.wrapping_sub(FIRST))?;

@@ -47,7 +47,7 @@ pub enum On {
     Comm(MPI_Comm),
     /// A window.
     Win(MPI_Win),
-    /// A file; `MPI_FILE_NULL` before it is open.
+    /// A file; `MPI_FILE_NULL` for a call without an open file.
     File(MPI_File),
     /// A session.
     Session(MPI_Session),
@@ -117,7 +117,8 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
     }
 }
 
-/// Runs the body of a function of the tool interface: any time, any thread, and no error handler (MPI 5.0 section 15.3.2).
+/// Runs the body of a function of the tool interface. It may be called at any time and from any thread, and calls no
+/// error handler (MPI 5.0 section 15.3.2).
 #[inline]
 pub fn enter_tool(
     name: &'static str,
@@ -153,8 +154,8 @@ pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
     )
 }
 
-/// Raises `error` of the MPI function `name`: on the object that the error names, otherwise on `on`, the object in the
-/// function's parameters.
+/// Raises `error` of the MPI function `name` on the object stored in the error ([`Error::on`]) or, if there is none, on
+/// `on`, the object in the function's parameters. Returns the error code.
 #[cold]
 pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
     let on = error.on().unwrap_or(on);

@@ -45,8 +45,8 @@ pub enum Handler {
 impl Handler {
     /// Calls the program's function, if this handler has one, with the object and the code. Returns whether it has one.
     ///
-    /// The function is called without the lock. If the object is not of the handler's kind, which is possible only for
-    /// a call without an object, the function gets `MPI_COMM_SELF` or the null handle of the handler's kind.
+    /// The function is called without the lock. If `on` is not an object of the handler's kind (for example, if the
+    /// call has no object), the function gets `MPI_COMM_SELF` or the null handle of the handler's kind.
     pub fn call(self, on: On, code: c_int) -> bool {
         let mut code = code;
         let code = &raw mut code;

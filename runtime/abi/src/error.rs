@@ -13,7 +13,7 @@ use crate::c::{ERROR_CLASSES, MPI_MAX_ERROR_STRING};
 use crate::enter::On;
 use crate::error_added;
 
-/// A result of a body, or of a step of one.
+/// A result of a body, or of a part of a body.
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// An error class of MPI 5.0 section 9.4, or a class or code that the program added.
@@ -85,7 +85,7 @@ impl Error {
         }))
     }
 
-    /// Makes the error one that is raised on the object `on`, not on the object in the call's parameters. For example,
+    /// Sets the object on which the error is raised, in place of the object in the call's parameters. For example,
     /// `MPI_Wait` raises errors on the communicator of its request.
     #[must_use]
     pub fn raised_on(mut self, on: On) -> Self {
@@ -103,7 +103,8 @@ impl Error {
         &self.0.detail
     }
 
-    /// The object that the error is raised on, if it is not the one in the call's parameters.
+    /// The object set by [`raised_on`](Self::raised_on). `None`: the error is raised on the object in the call's
+    /// parameters.
     pub fn on(&self) -> Option<On> {
         self.0.on
     }

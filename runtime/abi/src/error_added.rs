@@ -72,7 +72,7 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
     }
 }
 
-/// Checks that a class or code has no string: only then can it be removed.
+/// Checks that a class or code has no string. One with a string cannot be removed.
 fn check_no_string(code: c_int, entry: Option<&AddedError>) -> Result<()> {
     if entry.is_none_or(|entry| entry.text.is_empty()) {
         return Ok(());

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The express lane: the fast path of the most frequent calls, for their common case. In every other case a function
-//! returns `None`, and the entry point takes the ordinary path, which detects and words all errors.
+//! returns `None`, and the entry point takes the ordinary path. Only the ordinary path reports errors. A rank's *peer
+//! number* ([`Peer`]) identifies its process in the job.
 //!
 //! # Safety
 //! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise it contains
 //! no handle, and every function returns `None` at its first comparison. So the program must ensure that only one
-//! thread at a time is here (MPI 5.0 section 11.6). At `MPI_THREAD_MULTIPLE` the functions of `express_shared` take the
-//! lock before they call functions of this module. No visit of the state is in progress, since a visit never runs code
-//! of the program. Pointers come from the program (A1, A2 of `args`) and are dereferenced only after a check for NULL.
+//! thread at a time is here (MPI 5.0 section 11.6). "No other thread is in MPI" below means: no other thread accesses
+//! the library's state. At `MPI_THREAD_MULTIPLE` the functions of `express_shared` take the lock before they call
+//! functions of this module. No [visit of the state](crate::state) is in progress, since a visit never runs code of the
+//! program. Pointers come from the program (A1, A2 of `args`) and are dereferenced only after a check for NULL.
 #![allow(
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
@@ -69,7 +71,7 @@ pub unsafe fn send(
     Some(unsafe { post(buf, count, datatype, dest, tag, comm) }?.ring())
 }
 
-/// `MPI_Isend` of any number of contiguous bytes that can be sent at once, to any peer: for messages that [`isend`]
+/// `MPI_Isend` of contiguous bytes to any peer, if the message can be posted immediately: for messages that [`isend`]
 /// does not handle.
 ///
 /// # Safety
@@ -94,7 +96,7 @@ pub unsafe fn isend_other(
     Some(code)
 }
 
-/// `MPI_Send` of any number of contiguous bytes that can be sent at once, to any peer.
+/// `MPI_Send` of contiguous bytes to any peer, if the message can be posted immediately.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`.
@@ -116,11 +118,10 @@ pub unsafe fn send_other(
     unsafe { send_in(lane, buf, count, datatype, dest, tag) }
 }
 
-/// `MPI_Send` of any number of contiguous bytes that can be sent at once, with the lane of the communicator already
-/// looked up.
+/// `MPI_Send` as in [`send_other`], with the communicator's lane already looked up.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Send`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Send`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn send_in(
     lane: &ExpressLane,
@@ -143,7 +144,7 @@ pub(crate) unsafe fn send_in(
 /// [`send_in`] with a lookup of the receiver in the lane's table.
 ///
 /// # Safety
-/// As [`send_in`], with the result of [`outgoing`].
+/// As [`send_in`]; `(bytes, size)` is the result of [`outgoing`].
 #[inline(never)]
 unsafe fn send_listed(
     lane: &ExpressLane,
@@ -161,7 +162,7 @@ unsafe fn send_listed(
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// Sends any number of bytes to a known peer, if they can be sent at once.
+/// Sends a message of any length to `peer`; `None` if it cannot be posted immediately.
 ///
 /// # Safety
 /// As [`send_listed`].
@@ -187,8 +188,8 @@ unsafe fn send_to(
     Some(PostedMessage { peer, watched }.ring())
 }
 
-/// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number, if the message has not
-/// arrived yet.
+/// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number. If the message has
+/// arrived already, returns `None`.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -208,8 +209,8 @@ pub unsafe fn irecv(
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
-/// `MPI_Irecv` of contiguous items without wildcards, from any rank, if the message has not arrived yet: for receives
-/// that [`irecv`] does not handle.
+/// `MPI_Irecv` of contiguous items without wildcards, from any rank: for receives that [`irecv`] does not handle. If
+/// the message has arrived already, returns `None`.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -228,7 +229,7 @@ pub unsafe fn irecv_other(
         return unsafe { express_shared::irecv(buf, count, datatype, source, tag, comm, request) };
     };
     if lane.plain_peer(source).is_some() {
-        // `irecv` tried this case.
+        // The entry point has tried `irecv` already, which handles this case.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
@@ -238,7 +239,7 @@ pub unsafe fn irecv_other(
 /// `MPI_Irecv` as in [`irecv_other`], with the communicator's lane already looked up.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Irecv`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Irecv`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn irecv_in(
     lane: &ExpressLane,
@@ -254,7 +255,7 @@ pub(crate) unsafe fn irecv_in(
     unsafe { irecv_from(lane, peer, buf, count, datatype, tag, request) }
 }
 
-/// Starts the receive of [`irecv_in`] from a known peer.
+/// [`irecv_in`] with the sender already looked up.
 ///
 /// # Safety
 /// As [`irecv_in`].
@@ -278,8 +279,8 @@ unsafe fn irecv_from(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Recv` of contiguous items without wildcards, from any rank, if the message has not arrived yet. If it does not
-/// arrive soon, the wait continues on the ordinary path.
+/// `MPI_Recv` of contiguous items without wildcards, from any rank. If the message has arrived already, returns `None`.
+/// If it does not arrive soon, the wait continues on the ordinary path.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -297,11 +298,11 @@ pub unsafe fn recv(
     unsafe { recv_in(lane(comm)?, buf, count, datatype, source, tag, status, ()) }
 }
 
-/// `MPI_Recv` as in [`recv`], with the communicator's lane already looked up. `guard` is held as long as no other
-/// thread may be in MPI.
+/// `MPI_Recv` as in [`recv`], with the communicator's lane already looked up. `guard` keeps other threads out of MPI;
+/// it is dropped before the call continues on the ordinary path.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Recv`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Recv`; no other thread is in MPI.
 #[allow(clippy::too_many_arguments, reason = "those of MPI_Recv")]
 #[inline(always)]
 pub(crate) unsafe fn recv_in<G>(
@@ -330,8 +331,8 @@ pub(crate) unsafe fn recv_in<G>(
     Some(unsafe { write_status(status, received) })
 }
 
-/// `MPI_Sendrecv` that sends a message that can be sent at once, and receives as [`recv`] does, from a rank that equals
-/// its peer number.
+/// `MPI_Sendrecv` whose message can be posted immediately. It receives as [`recv`] does, from a rank that equals its
+/// peer number.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -359,7 +360,7 @@ pub unsafe fn sendrecv(
     unsafe { sendrecv_from(lane, from, out, into, status, ()) }
 }
 
-/// [`sendrecv`] with any source rank, without wildcards: for calls that [`sendrecv`] does not handle.
+/// [`sendrecv`] from any rank, without wildcards: for calls that [`sendrecv`] does not handle.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -386,18 +387,18 @@ pub unsafe fn sendrecv_other(
         return unsafe { express_shared::sendrecv(out, into, comm, status) };
     };
     if lane.plain_peer(source).is_some() {
-        // `sendrecv` tried this case.
+        // The entry point has tried `sendrecv` already, which handles this case.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
     unsafe { sendrecv_in(lane, out, into, status, ()) }
 }
 
-/// [`sendrecv_other`] with the communicator's lane already looked up. `guard` is held as long as no other thread may be
-/// in MPI.
+/// [`sendrecv_other`] with the communicator's lane already looked up. `guard` keeps other threads out of MPI; it is
+/// dropped before the call continues on the ordinary path.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn sendrecv_in<G>(
     lane: &ExpressLane,
@@ -412,7 +413,7 @@ pub(crate) unsafe fn sendrecv_in<G>(
     unsafe { sendrecv_from(lane, from, out, into, status, guard) }
 }
 
-/// [`sendrecv_in`] with a known sender.
+/// [`sendrecv_in`] with the sender already looked up.
 ///
 /// # Safety
 /// As [`sendrecv_in`].
@@ -452,7 +453,7 @@ unsafe fn sendrecv_from<G>(
     Some(unsafe { write_status(status, received) })
 }
 
-/// Number of bytes of a send, and of one item; `None` if the arguments are not the common case.
+/// Number of bytes of a send, and number of bytes of one item. `None` if the arguments are not the common case.
 #[inline(always)]
 fn outgoing(
     buf: *const c_void,
@@ -485,7 +486,7 @@ unsafe fn post(
     unsafe { post_word(lane, peer, buf, bytes, tag) }
 }
 
-/// Posts a message of eight or four bytes; `None` for other lengths, or if it cannot be posted at once.
+/// Posts a message of eight or four bytes. `None` for other lengths, or if the message cannot be posted immediately.
 ///
 /// # Safety
 /// The lane is open, and `buf` points to `bytes` bytes.
@@ -613,7 +614,7 @@ pub(crate) fn status_of(universe: &Universe, received: ReceivedMessage) -> MPI_S
 /// A message that was posted to a peer.
 struct PostedMessage {
     peer: Peer,
-    /// Whether the peer polls its ring; if not, its doorbell must be rung.
+    /// Whether the peer polls its ring. If `false`, the peer's doorbell must be rung.
     watched: bool,
 }
 
@@ -641,7 +642,7 @@ pub(crate) type Outgoing = (*const c_void, c_int, MPI_Datatype, c_int, c_int);
 /// Arguments of a receive: buffer, count, datatype, source, tag.
 pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
 
-/// The longest message of the lane, in bytes. A negative count gives more bytes.
+/// The lane handles messages of at most this many bytes. A negative count, read as unsigned, gives more bytes.
 const MAX_BYTES: usize = i32::MAX as usize;
-/// Lowest valid address. NULL and the constants of address type (`MPI_IN_PLACE`) are below.
+/// Lowest valid address. NULL and the constants of address type (such as `MPI_IN_PLACE`) are lower.
 const FIRST_ADDRESS: usize = 4096;

@@ -4,10 +4,10 @@
 //!
 //! # Safety
 //! As in `express`, one thread at a time accesses the tables here. Below `MPI_THREAD_MULTIPLE` the program ensures
-//! this, at that level the lock. The exception is `LANES.current`, the last used communicator: at `MPI_THREAD_MULTIPLE`
-//! any thread reads it without the lock, and no thread writes it. Obligation **L1**: `peers` of an [`ExpressLane`]
-//! points into the group of its communicator, which exists until the communicator is freed. The lane is
-//! [removed](forget) before that, and no lane is held across calls.
+//! this; at that level the lock does. The exception is `LANES.current`, the last used communicator: at
+//! `MPI_THREAD_MULTIPLE` any thread reads it without the lock, and no thread writes it. Obligation **L1**: `peers` of
+//! an [`ExpressLane`] points into the group of its communicator, which exists until the communicator is freed. The lane
+//! is [removed](forget) before that, and no lane is held across calls.
 #![allow(unsafe_code, reason = "tables that one thread at a time changes")]
 #![allow(
     clippy::disallowed_types,
@@ -34,7 +34,7 @@ pub(crate) struct ExpressLane {
     pub(crate) handle: MPI_Comm,
     /// Number of ranks, if all ranks equal their peer numbers; otherwise 0.
     plain: u32,
-    /// Number of ranks, if they are listed in `peers`; otherwise 0.
+    /// Number of ranks, if `peers` lists them; otherwise 0.
     listed: u32,
     /// The peer of each rank; NULL if no ranks are listed.
     peers: *const Peer,
@@ -42,7 +42,7 @@ pub(crate) struct ExpressLane {
 }
 
 impl ExpressLane {
-    /// A closed lane: no handle is 0.
+    /// The lane while it is closed. Its handle is 0, which is not the handle of a communicator.
     const CLOSED: Self = Self {
         handle: MPI_Comm(0),
         plain: 0,
@@ -102,7 +102,7 @@ struct Lanes {
     current: UnsafeCell<ExpressLane>,
     /// A direct-mapped cache, indexed by the low bits of handles.
     known: [UnsafeCell<ExpressLane>; LANES_COUNT],
-    /// Whether a communicator was added, and MPI is not finalized. Then no tools are stacked.
+    /// Whether a communicator was added to the cache, and MPI is not finalized. If `true`, there are no QMPI tools.
     serves: UnsafeCell<bool>,
 }
 
@@ -125,22 +125,22 @@ pub(crate) fn is_open() -> bool {
 }
 
 /// At `MPI_THREAD_MULTIPLE`: whether the lane can be used for calls without a communicator. The reasons for a
-/// [pause](pause) are not considered.
+/// [pause] are not considered.
 #[inline(always)]
 pub(crate) fn serves() -> bool {
-    // SAFETY: this thread alone is in MPI (module head).
+    // SAFETY: no other thread is in MPI (module head).
     unsafe { *LANES.serves.get() }
 }
 
-/// Switches the lane to the communicator `handle`. `false` if the lane has this communicator already, if the
-/// communicator does not meet the conditions, while there is a reason for a [pause](pause), or if the lane is not
-/// available.
+/// Switches the lane to the communicator `handle`; returns whether it did. It does not if the lane has this
+/// communicator already, if the communicator does not meet the conditions, if there is a reason for a [pause],
+/// or at `MPI_THREAD_MULTIPLE`.
 pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     let may_change = !lock::is_multiple() && handle != ExpressLane::CLOSED.handle;
     if !may_change || lane(handle).is_some() || process::phase() != ProcessPhase::Running {
         return false;
     }
-    // SAFETY: MPI is initialized, and this thread alone is in it, outside of any visit.
+    // SAFETY: MPI is initialized, and no other thread is in it, outside of any visit.
     let Some(known) = (unsafe { known(handle) }) else {
         return false;
     };
@@ -149,13 +149,13 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     if events::wanted().any() || !unsafe { universe() }.tasks.is_empty() {
         return false;
     }
-    // SAFETY: this thread alone is in MPI (module head).
+    // SAFETY: no other thread is in MPI (module head).
     unsafe { *LANES.current.get() = *known };
     true
 }
 
-/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions. Otherwise a
-/// program that uses only persistent requests would never open it. Only bodies may call this, outside of visits.
+/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions. Without this,
+/// a program that uses only persistent requests would never open it. Only bodies may call this, outside of visits.
 pub(crate) fn open() {
     if lock::is_multiple() {
         if !serves() && process::phase() == ProcessPhase::Running {
@@ -171,11 +171,11 @@ pub(crate) fn open() {
 /// meet the conditions.
 ///
 /// # Safety
-/// MPI is initialized, this thread alone is in it, and no visit is in progress.
+/// MPI is initialized, no other thread is in it, and no visit is in progress.
 #[inline(always)]
 pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     let place = LANES.known[handle.0 % LANES_COUNT].get();
-    // SAFETY: this thread alone is here.
+    // SAFETY: no other thread is in MPI.
     if unsafe { &*place }.handle != handle {
         cold_path();
         // SAFETY: the caller's obligation.
@@ -199,7 +199,7 @@ unsafe fn look_up(handle: MPI_Comm) -> Option<ExpressLane> {
     }
     // SAFETY: the caller's obligation.
     let comm = unsafe { communicator(handle) }?;
-    // SAFETY: this thread alone is in MPI.
+    // SAFETY: no other thread is in MPI.
     unsafe { *LANES.serves.get() = true };
     Some(ExpressLane::of(handle, comm))
 }
@@ -208,7 +208,7 @@ unsafe fn look_up(handle: MPI_Comm) -> Option<ExpressLane> {
 pub(crate) fn forget(handle: MPI_Comm) {
     let known = &LANES.known[handle.0 % LANES_COUNT];
     for cell in [known].into_iter().chain(current_to_change()) {
-        // SAFETY: this thread alone is in MPI (module head).
+        // SAFETY: no other thread is in MPI (module head).
         let lane = unsafe { &mut *cell.get() };
         if lane.handle == handle {
             *lane = ExpressLane::CLOSED;
@@ -216,8 +216,8 @@ pub(crate) fn forget(handle: MPI_Comm) {
     }
 }
 
-/// The cell of the last used communicator. `None` at `MPI_THREAD_MULTIPLE`, because other threads may read the cell,
-/// which is always closed then.
+/// The cell of the last used communicator. `None` at `MPI_THREAD_MULTIPLE`: the cell is always closed then, and other
+/// threads may read it.
 fn current_to_change() -> Option<&'static UnsafeCell<ExpressLane>> {
     (!lock::is_multiple()).then_some(&LANES.current)
 }
@@ -225,7 +225,7 @@ fn current_to_change() -> Option<&'static UnsafeCell<ExpressLane>> {
 /// Closes the lane for all communicators, for `MPI_Finalize`.
 pub(crate) fn close() {
     for cell in LANES.known.iter().chain(current_to_change()) {
-        // SAFETY: this thread alone is in MPI (module head).
+        // SAFETY: no other thread is in MPI (module head).
         unsafe { *cell.get() = ExpressLane::CLOSED };
     }
     // SAFETY: as above.
@@ -239,7 +239,7 @@ pub(crate) fn pause() {
     if !is_open() {
         return;
     }
-    // SAFETY: this thread alone is in MPI (module head).
+    // SAFETY: no other thread is in MPI (module head).
     unsafe { *LANES.current.get() = ExpressLane::CLOSED };
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The express lane for requests: fast paths of the calls that wait for, test and start requests. As in `express`, each
-//! function returns `None` except in the common case.
+//! function returns `None` except in the common case. To *collect* a complete request means: to return its status, and
+//! to free the request or, if it is persistent, to make it inactive.
 //!
 //! # Safety
 //! As in `express`: the lane is open, so no other thread is in MPI, and no other MPI call of this thread is in
@@ -23,7 +24,8 @@ use crate::request::{finish_startall, finish_waitall};
 use crate::state::{DONE, express_token, universe};
 use crate::status::MPI_Status;
 
-/// `MPI_Wait` for a receive that completes soon, or for a send that was complete at once.
+/// `MPI_Wait` for a receive that completes soon, for a send that was complete when it was started, or for a persistent
+/// request that completes soon.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -39,7 +41,7 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
 /// [`wait`] without a check that the lane is open.
 ///
 /// # Safety
-/// A1 of `args` for the arguments of `MPI_Wait`; this thread alone is in MPI.
+/// A1 of `args` for the arguments of `MPI_Wait`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn wait_in(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
     if request.is_null() {
@@ -76,7 +78,7 @@ unsafe fn wait_for_started(token: u32, status: *mut MPI_Status) -> Option<c_int>
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Wait` for a send that was complete at once.
+/// `MPI_Wait` for a send that was complete when it was started.
 ///
 /// # Safety
 /// A1 of `args`; `request` is not NULL.
@@ -113,10 +115,11 @@ pub unsafe fn waitall(
     unsafe { waitall_in(count, requests, statuses, ()) }
 }
 
-/// [`waitall`] without a check that the lane is open. `guard` is held as long as no other thread may be in MPI.
+/// [`waitall`] without a check that the lane is open. `guard` keeps other threads out of MPI; it is dropped before the
+/// call continues on the ordinary path.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Waitall`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Waitall`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn waitall_in<G>(
     count: c_int,
@@ -159,8 +162,8 @@ pub(crate) unsafe fn waitall_in<G>(
     Some(MPI_SUCCESS)
 }
 
-/// Waits briefly for a request; `None` if it does not complete soon. Returns its status, and whether it is persistent:
-/// then the handle stays valid.
+/// Waits briefly for a request and collects it; `None` if it does not complete soon. Returns its status, and whether
+/// its handle stays valid (it is persistent).
 ///
 /// # Safety
 /// The lane is open.
@@ -195,7 +198,7 @@ pub unsafe fn test(
 /// [`test()`] without a check that the lane is open.
 ///
 /// # Safety
-/// A1 of `args` for the arguments of `MPI_Test`; this thread alone is in MPI.
+/// A1 of `args` for the arguments of `MPI_Test`; no other thread is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn test_in(
     request: *mut MPI_Request,
@@ -245,10 +248,11 @@ pub unsafe fn testall(
     unsafe { testall_in(count, requests, flag, statuses, ()) }
 }
 
-/// [`testall`] without a check that the lane is open. `guard` is held as long as no other thread may be in MPI.
+/// [`testall`] without a check that the lane is open. `guard` keeps other threads out of MPI; it is dropped before the
+/// call continues on the ordinary path.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Testall`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Testall`; no other thread is in MPI.
 pub(crate) unsafe fn testall_in<G>(
     count: c_int,
     requests: *mut MPI_Request,
@@ -315,7 +319,7 @@ pub unsafe fn waitany(
 /// [`waitany`] without a check that the lane is open.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Waitany`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Waitany`; no other thread is in MPI.
 pub(crate) unsafe fn waitany_in(
     count: c_int,
     requests: *mut MPI_Request,
@@ -375,10 +379,11 @@ pub unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> Option<c_int
 }
 
 /// [`startall`] without a check that the lane is open. The first request that cannot be started here, and all after it,
-/// are left to the ordinary path. `guard` is held as long as no other thread may be in MPI.
+/// are left to the ordinary path. `guard` keeps other threads out of MPI; it is dropped before the call continues on
+/// the ordinary path.
 ///
 /// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Startall`; this thread alone is in MPI.
+/// A1 and A2 of `args` for the arguments of `MPI_Startall`; no other thread is in MPI.
 pub(crate) unsafe fn startall_in<G>(
     count: c_int,
     requests: *mut MPI_Request,

@@ -24,9 +24,9 @@ use crate::process::{self, ProcessPhase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
-/// Declares functions of the lane. Each has two bodies: one for the thread that has the bias to the lock, and an
-/// outlined one that takes the lock if it is free. `in` names the communicator whose lane the function needs, if it
-/// needs one.
+/// Declares functions of the lane. Each has two bodies: one for the thread that has the [bias](lock::hold_biased) to
+/// the lock, and an outlined one that takes the lock if it is free. `in` names the communicator whose lane the function
+/// needs, if it needs one.
 macro_rules! with_lock {
     ($(
         $(#[$attribute:meta])*
@@ -40,7 +40,7 @@ macro_rules! with_lock {
                     return None;
                 }
                 $(
-                    // SAFETY: MPI is initialized; this thread alone is in it, and no visit is in progress.
+                    // SAFETY: MPI is initialized; no other thread is in it, and no visit is in progress.
                     let $lane = unsafe { known($comm) }?;
                 )?
                 // SAFETY: the caller's obligations, passed on; this thread has the lock until the guard is dropped.
@@ -67,13 +67,13 @@ macro_rules! with_lock {
             unsafe { unbiased($($argument),*) }
         }
     )* };
-    // Whether the lane can be used: for calls without a communicator, and for calls with one.
+    // Whether the lane can be used: first for calls without a communicator, then for calls with a communicator.
     (@serves) => { serves() };
     (@serves $comm:ident) => { serves() || process::phase() == ProcessPhase::Running };
 }
 
 with_lock! {
-    /// `MPI_Send` of contiguous bytes that can be sent at once.
+    /// `MPI_Send` of contiguous bytes, if the message can be posted immediately.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Send`.
@@ -86,7 +86,7 @@ with_lock! {
         comm: MPI_Comm,
     ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag);
 
-    /// `MPI_Irecv` of contiguous items without wildcards, if the message has not arrived yet.
+    /// `MPI_Irecv` of contiguous items without wildcards. If the message has arrived already, returns `None`.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
@@ -100,8 +100,8 @@ with_lock! {
         request: *mut MPI_Request,
     ) in comm as lane |_guard| irecv_in(lane, buf, count, datatype, source, tag, request);
 
-    /// `MPI_Recv` of contiguous items without wildcards, if the message has not arrived yet. If it does not arrive
-    /// soon, the wait continues on the ordinary path.
+    /// `MPI_Recv` of contiguous items without wildcards. If the message has arrived already, returns `None`. If it does
+    /// not arrive soon, the wait continues on the ordinary path.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Recv`.
@@ -115,7 +115,7 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| recv_in(lane, buf, count, datatype, source, tag, status, guard);
 
-    /// `MPI_Sendrecv` that sends a message that can be sent at once, and receives as [`recv`] does.
+    /// `MPI_Sendrecv` whose message can be posted immediately. It receives as [`recv`] does.
     ///
     /// # Safety
     /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`.
@@ -126,8 +126,8 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| sendrecv_in(lane, out, into, status, guard);
 
-    /// `MPI_Wait` for a send that was complete at once, or for a receive that [`irecv`] posted or a persistent request,
-    /// if it completes soon.
+    /// `MPI_Wait` for a send that was complete when it was started. Also for a receive that [`irecv`] posted, and for a
+    /// persistent request, if these complete soon.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -197,7 +197,7 @@ pub(crate) unsafe fn start(request: *mut MPI_Request) -> Option<c_int> {
 #[inline(always)]
 fn is_open(serves: bool) -> bool {
     serves && !events::wanted().any() && {
-        // SAFETY: MPI is initialized; this thread alone is in it, and no visit is in progress.
+        // SAFETY: MPI is initialized; no other thread is in it, and no visit is in progress.
         let universe = unsafe { universe() };
         universe.tasks.is_empty()
     }

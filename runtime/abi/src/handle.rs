@@ -6,12 +6,12 @@
 //!
 //! | bits   | field      | range |
 //! |--------|------------|-----|
-//! | 27..31 | kind       | 1 to 11, [`HandleKind`]: so that such a handle is at least 2^27, and never mistaken for another kind |
-//! | 19..27 | generation | 0 to 255: a freed handle does not refer to the next object in its slot |
+//! | 27..31 | kind       | 1 to 11 ([`HandleKind`]). So such a handle is at least 2^27, and differs from all handles of other kinds |
+//! | 19..27 | generation | 0 to 255. It differs for successive objects in a slot, so that a freed handle is detected |
 //! | 0..19  | index      | up to 524,288 objects of a kind |
 //!
 //! All handles fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and similar functions are casts. No handle
-//! is a pointer: a stale or arbitrary number causes an error, not undefined behaviour.
+//! is a pointer: a number that is not the handle of a live object causes an error, not undefined behaviour.
 #![allow(non_camel_case_types, reason = "the standard's names")]
 
 use core::ffi::c_int;

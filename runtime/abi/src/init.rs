@@ -146,7 +146,8 @@ fn note_first_communicators(universe: &mut Universe) {
     }
 }
 
-/// `MPI_Finalize`: before any rank leaves, all messages of all ranks have been delivered, or at least sent.
+/// `MPI_Finalize`. Unless a rank is lost, no rank leaves before all messages of all ranks have been delivered, or at
+/// least sent.
 pub fn finalize(mpi: Mpi) -> Result<()> {
     match process::world() {
         World::Active => {}
@@ -157,8 +158,8 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         }
         World::Finalized => return Err(Error::new(ErrorClass::OTHER, "MPI is finalized already")),
     }
-    // MPI 5.0 section 11.2.4: delete functions are called first of all, while they can still call MPI, and the last
-    // attribute first.
+    // MPI 5.0 section 11.2.4: before anything else, the attributes are deleted, the last one first. So their delete
+    // functions can still call MPI.
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
@@ -197,8 +198,8 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     })
 }
 
-/// Makes progress for a while, unless all processes leave together: processes that only used sessions may leave at any
-/// time, and may still need acknowledgements from this one.
+/// Makes progress for at most [`LINGER`], unless all processes leave together. Processes that only used sessions may
+/// leave at different times, so another process may still need acknowledgements from this process.
 fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
@@ -225,8 +226,8 @@ pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
-    // Another MPI's launcher may end this process as soon as it gets the report, so without our daemon the message is
-    // printed first.
+    // Another MPI's launcher may end this process as soon as it gets the report. So if there is no daemon of rmpi, the
+    // message is printed before the report.
     let is_reported = report(runtime::DaemonLink::has_daemon);
     if !is_reported {
         let who = process::identity();
@@ -297,14 +298,15 @@ pub(crate) fn process_ends(code: c_int) {
     }
 }
 
-/// Sends a report to the daemon; returns whether it was sent. Without a daemon this process is the whole job. Does not
-/// take the lock, which another thread may hold for ever, and does not use the state, because a signal may have
-/// interrupted a visit.
+/// Sends a report over [`LINK`]; returns whether it was sent. If there is no connection, this process is the whole job.
+/// Does not take the lock, because another thread may hold it for ever. Does not use the state, because a signal may
+/// have interrupted a visit.
 fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
     LINK.get().is_some_and(send)
 }
 
-/// The connection to the daemon, once this process has joined a job that has one.
+/// The connection to the daemon, or to another MPI's launcher. Empty until this process has joined a job that has one
+/// of these.
 static LINK: OnceLock<runtime::DaemonLink> = OnceLock::new();
 
 /// Time for lingering: several retransmission timeouts, in case acknowledgements are lost.

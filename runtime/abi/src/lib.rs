@@ -18,14 +18,14 @@
 //! | [`process`]                                | the phase, identity and end of this process |
 //!
 //! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies convert them to calls of the runtime.
-//! **Never** moves a byte of a message, and never waits: the runtime does.
+//! **Never** moves a byte of a message: the runtime does.
 //!
 //! # Threads
 //! Below `MPI_THREAD_MULTIPLE` there is no lock; the program ensures that one thread at a time calls MPI. At
-//! `MPI_THREAD_MULTIPLE` [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or calls a function of
-//! the program, releases it for that time with [`lock::without`]. Functions marked `any-time` in the table run without
-//! the lock and guard shared data themselves. If only one thread calls MPI, it takes the lock with two stores, and can
-//! use the express lane (`express_shared`).
+//! `MPI_THREAD_MULTIPLE` [`enter::enter`] holds [`lock`] while a body runs. A body that sleeps, or calls a function of
+//! the program, releases the lock for that time with [`lock::without`]. Functions marked `any-time` in the table run
+//! without the lock and guard shared data themselves. If only one thread calls MPI, it takes the lock with two stores,
+//! and can use the express lane, the fast path of frequent calls (`express_shared`).
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"

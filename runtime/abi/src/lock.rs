@@ -52,7 +52,7 @@ pub fn is_multiple() -> bool {
     MULTIPLE.load(Ordering::Acquire)
 }
 
-/// Holds the lock until dropped. Below `MPI_THREAD_MULTIPLE` it holds nothing.
+/// Holds the lock until dropped. Below `MPI_THREAD_MULTIPLE` it has no effect.
 #[derive(Debug)]
 pub struct LockGuard {
     locked: bool,
@@ -83,8 +83,8 @@ pub fn hold_biased() -> Option<BiasGuard> {
     BIAS.enter(thread_number()).map(BiasGuard)
 }
 
-/// Holds the lock, taken with the bias, until dropped. Does not record the holder, so it is only for code that does not
-/// take the lock again.
+/// Holds the lock, taken with the bias, until dropped. Does not record the holder in `HOLDER`, so it is only for code
+/// that does not take the lock again.
 #[derive(Debug)]
 pub struct BiasGuard(BiasTurn);
 
@@ -112,8 +112,8 @@ pub fn hold_free() -> Option<TurnstileGuard> {
     Some(held)
 }
 
-/// Holds the lock, taken at the turnstile, until dropped. Does not record the holder, so it is only for code that does
-/// not take the lock again.
+/// Holds the lock, taken at the turnstile, until dropped. Does not record the holder in `HOLDER`, so it is only for
+/// code that does not take the lock again.
 #[derive(Debug)]
 pub struct TurnstileGuard {
     me: usize,
@@ -132,8 +132,8 @@ pub fn is_contended() -> bool {
     !BIAS.is_owner(thread_number()) && STREAK.load(Ordering::Relaxed) < ALONE_STREAK
 }
 
-/// Releases the lock while `inside` runs: for blocking system calls, and for functions of the program, which may wait for another
-/// thread that calls MPI.
+/// Releases the lock while `inside` runs. For blocking system calls, and for functions of the program: they may wait
+/// for another thread that calls MPI.
 pub fn without<T>(inside: impl FnOnce() -> T) -> T {
     let me = thread_number();
     if HOLDER.load(Ordering::Relaxed) != me {
@@ -220,8 +220,8 @@ fn leave_turnstile(me: usize) {
     }
 }
 
-/// Records that this thread entered the turnstile. Gives it the bias if it is the first thread ever to enter, or has
-/// entered often in a row, and no thread waits.
+/// Records that this thread entered the turnstile. If no thread waits, gives the bias to this thread when it is the
+/// first ever to enter, or has entered often in a row.
 fn note_entered(me: usize) {
     let before = LAST.swap(me, Ordering::Relaxed);
     let streak = match before == me {
@@ -235,9 +235,11 @@ fn note_entered(me: usize) {
     }
 }
 
-/// Value of [`TAKEN_BY`]: the lock was taken at the turnstile. Other values are the turn of the bias plus one.
+/// Value of [`TAKEN_BY`]: the lock was taken at the turnstile. With the bias, the value is the number of the
+/// [turn](BiasTurn) plus one.
 const BY_TURNSTILE: u32 = 0;
-/// Number of times in a row that a thread, except the first, takes the lock before it gets the bias.
+/// A thread that has taken the lock this many times in a row gets the bias. The first thread that ever takes the lock
+/// gets the bias immediately.
 const BIAS_STREAK: u32 = 64;
 /// After a thread has taken the lock this many times in a row, no other thread is expected to take it. The number is
 /// larger than what fits in one time slice on a shared core.
@@ -246,7 +248,8 @@ const ALONE_STREAK: u32 = 1 << 16;
 const POLLS_PER_YIELD: u64 = 32;
 /// A waiting thread sleeps after this many polls.
 const MAX_YIELD_POLLS: u64 = 100 * POLLS_PER_YIELD;
-/// After this many polls, some of them with sleeps, a waiting thread insists on its turn.
+/// After this many polls, some of them with sleeps, a waiting thread requests that the holder offers it the lock
+/// ([`Turnstile::insist`]).
 const INSIST_POLLS: u64 = MAX_YIELD_POLLS + 10 * POLLS_PER_YIELD;
 /// Time limit of a sleep. It is short because a thread that releases the lock does not always wake sleepers.
 const MAX_SLEEP: Duration = Duration::from_micros(100);

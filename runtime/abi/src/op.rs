@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! A program's operation is called with two arrays, each of the given number of items in the layout of the reduction's
-//! datatype. Obligation **O1**, the program's by section 6.9.5: the function accesses no other memory of the library,
+//! datatype. Obligation **O1** of the program (section 6.9.5): the function accesses no other memory of the library,
 //! and returns. It is called outside of visits of the state and without the lock, so it may call MPI functions that do
 //! not communicate, and it may wait for other threads that communicate.
 #![allow(unsafe_code, reason = "calls the program's operations")]
@@ -57,7 +57,7 @@ pub(crate) struct UserOp {
     made: Option<TypeObject>,
     datatype: Arc<Datatype>,
     item_bytes: usize,
-    /// Whether items in memory have the layout of packed items.
+    /// Whether the items of the datatype have no gaps, so that packed items can be passed to the function.
     dense: bool,
 }
 
@@ -269,7 +269,8 @@ impl UserOp {
 struct ItemBuffer {
     /// The memory; `u128` has the strictest alignment that a datatype needs.
     words: Vec<u128>,
-    /// Distance from the origin of displacements to the start of the memory; large for datatypes with absolute addresses.
+    /// Distance in bytes from the origin of displacements to the start of the memory; large for datatypes with absolute
+    /// addresses.
     start: isize,
     items: Structured,
 }
@@ -308,7 +309,8 @@ fn origin(words: &mut [u128], start: isize) -> *mut u8 {
 
 const WORD: usize = size_of::<u128>();
 
-/// Whether the bytes are aligned for the program's function: to the largest power of two that divides the item size, at most 16.
+/// Whether the bytes are aligned for the program's function. The required alignment is the largest power of two that
+/// divides the item size, but at most 16.
 fn is_aligned(bytes: &[u8], datatype: &Datatype) -> bool {
     let size = datatype.size.max(1);
     let align = (1u64 << size.trailing_zeros()).min(WORD as u64);

@@ -109,8 +109,9 @@ enum ProbeOutcome {
     Message(ProbedMessage, MPI_Message),
 }
 
-/// Searches for a message, with `wait` until there is one. `take` is called with the message in the same visit that
-/// finds it, because between two visits another thread could receive the message.
+/// Searches for a message; `wait`: whether to wait until there is one. Calls `take` with the message in the visit of
+/// the state that finds it, because between two visits another thread could receive the message. `None`: there is no
+/// message.
 fn search(
     mpi: Mpi,
     (source, tag, comm): (c_int, c_int, MPI_Comm),
@@ -150,7 +151,7 @@ fn search(
     }
 }
 
-/// The `take` of probes that are not matched probes: leaves the message where it is.
+/// The argument `take` of `MPI_Probe` and `MPI_Iprobe`: leaves the message in the queue of unexpected messages.
 fn leave_there(_state: &mut LibraryState, _found: ProbedMessage) -> Result<MPI_Message> {
     Ok(MPI_Message::NULL)
 }

@@ -128,11 +128,12 @@ static IDENTITY: OnceLock<Identity> = OnceLock::new();
 
 /// Sets the identity; called by initialization.
 pub fn set_identity(identity: Identity) {
-    // This fails if an earlier initialization has set the identity, which is the same.
+    // This fails if an earlier initialization has set the identity. It does not change, so that is no error.
     let _ = IDENTITY.set(identity);
 }
 
-/// The identity as text; before initialization the pid, with the rank from the launcher's environment if there is one.
+/// The identity as text. Before initialization it consists of pid and host, with the rank if the launcher's environment
+/// has one.
 pub fn identity() -> String {
     if let Some(identity) = IDENTITY.get() {
         return identity.to_string();
@@ -143,7 +144,7 @@ pub fn identity() -> String {
     format!("process {}{of} on host {}", std::process::id(), host())
 }
 
-/// Size of `MPI_COMM_WORLD`, once known.
+/// Size of `MPI_COMM_WORLD`; `None` before initialization.
 pub fn world_size() -> Option<usize> {
     IDENTITY.get().map(|identity| identity.size)
 }
@@ -209,7 +210,8 @@ pub fn end(code: c_int, error: &str) -> ! {
     }
 }
 
-/// Reports to the launcher the first call of a function without a body, since the program may end without printing the error.
+/// Reports the call of a function without a body to the launcher, because the program may end without printing the
+/// error. Only the first such call is reported.
 pub fn note_missing(function: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if let Some(lookup) = lookup()
@@ -219,8 +221,8 @@ pub fn note_missing(function: &str) {
     }
 }
 
-/// Ends this process at once (see [`runtime::leave`]) with the low eight bits of this code as the exit status, or with
-/// 1 if they are 0.
+/// Ends this process immediately (see [`runtime::leave`]). The exit status is the low eight bits of the code, or 1 if
+/// they are 0.
 pub fn leave(code: c_int) -> ! {
     let status = code & 0xff;
     runtime::leave(if status == 0 { 1 } else { status })

@@ -560,7 +560,7 @@ pub(crate) struct Pt2ptCall {
     pub(crate) comm: MPI_Comm,
 }
 
-/// Size of the first page in bytes. The first page is never mapped.
+/// Size of a page in bytes. The first page of the address space is never mapped.
 const PAGE: i64 = 4096;
 
 /// The kind of send.
@@ -676,8 +676,8 @@ fn give_both(
     Ok(())
 }
 
-/// Completes a receive. `sent`: the send of the same call, if it is in progress; debuggers see that the call waits for
-/// both.
+/// Completes a receive. `sent`: the send of the same call, if that send is in progress; debuggers see that the call
+/// waits for both requests.
 fn finish_received(
     mpi: Mpi,
     request: RequestId,
@@ -821,7 +821,8 @@ pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload>
     }))
 }
 
-/// Whether a datatype has absolute addresses. MPI_BOTTOM requires them; without them the NULL was passed by mistake.
+/// Whether a datatype has absolute addresses: its data begin outside of the page at either side of address 0. For such
+/// a datatype a NULL buffer is `MPI_BOTTOM`. For other datatypes it is an error if there are data.
 fn has_addresses(datatype: &Datatype) -> bool {
     !(-PAGE..PAGE).contains(&datatype.true_lb)
 }

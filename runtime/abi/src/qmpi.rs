@@ -13,8 +13,8 @@
 //!
 //! # Safety
 //! Obligation **Q1** on tools, which C cannot check: a registered function has the parameters of the MPI function that
-//! it was registered for, in the form with which it was registered. Obligation **Q2**: pointers that tools pass are as
-//! the interface specifies; they are written through only after a check for NULL.
+//! it was registered for, in the form with which it was registered. Obligation **Q2** on tools: the pointers that they
+//! pass are as the interface specifies. The library writes through them only after a check for NULL.
 #![allow(unsafe_code, reason = "functions of C programs")]
 
 mod address;
@@ -65,7 +65,7 @@ pub struct Forms {
     pub by_context: *const c_void,
     /// Takes a context and a number first, and calls the callee that the number names: the exported `QMPI_X`.
     pub by_number: *const c_void,
-    /// The function whose frame is the outermost one of a call through tools.
+    /// The function through which `entry` calls the first tool (`top_X`). `address` finds its frame.
     pub top: *const c_void,
     /// The function that the program calls: `PMPI_X`.
     pub entry: *const c_void,
@@ -97,8 +97,8 @@ pub fn outermost(function: usize) -> &'static NextTool {
     }
 }
 
-/// [`outermost`] if there is no stack: for the first calls, for calls that tools make while the stack is built, and
-/// without tools.
+/// [`outermost`] if there is no stack: for the first call, for calls that tools make while the stack is built, and for
+/// calls after that if the list of tools is empty.
 #[cold]
 #[inline(never)]
 fn first(function: usize) -> &'static NextTool {
@@ -109,13 +109,14 @@ fn first(function: usize) -> &'static NextTool {
     }
 }
 
-/// The callee that a context names; if that tool does not intercept the function, the next one below that does.
+/// The callee that a context names. If that tool does not intercept the function: the next callee below that does.
 #[inline(never)]
 pub fn by_context(context: QmpiContext, function: usize) -> &'static NextTool {
     target(context.0, function)
 }
 
-/// The callee that a tool's number names, or the next one below that intercepts the function; 0 is MPI itself.
+/// The callee that a tool's number names; 0 is MPI itself. If that tool does not intercept the function: the next
+/// callee below that does.
 #[inline(never)]
 pub fn by_number(tool: c_int, function: usize) -> &'static NextTool {
     target(usize::try_from(tool).unwrap_or(0), function)

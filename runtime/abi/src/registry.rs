@@ -21,8 +21,8 @@ use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 /// ```
 pub struct HandleRegistry<H, T> {
     slots: Vec<RegistrySlot<T>>,
-    /// Free slots, the least recently freed first: a slot is reused as late as possible, so that stale handles are
-    /// detected.
+    /// Free slots, the least recently freed first. A freed slot is not reused soon, because its generation has only 8
+    /// bits, and a stale handle should be detected for long.
     free: VecDeque<usize>,
     handle: PhantomData<fn(H) -> H>,
 }
@@ -45,7 +45,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
 
     /// Inserts `object` and returns its handle.
     pub fn insert(&mut self, object: T) -> Result<H, Error> {
-        // `WAITING` free slots are held back, so that a slot is not reused at once.
+        // `WAITING` free slots stay unused until no slot can be added, so that a freed slot is not reused soon.
         let reuse = self.free.len() > WAITING || self.slots.len() == MAX_OBJECTS;
         let reused = if reuse { self.free.pop_front() } else { None };
         let index = match reused {
@@ -148,7 +148,7 @@ impl<H: Handle, T> HandleRegistry<H, T> {
     }
 }
 
-/// The error for a handle without an object, in a registry that has `issued` slots.
+/// The error for a handle that has no object. `issued`: the number of slots of the registry.
 #[cold]
 fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
     let freed = HandleParts::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests: wait, test, start, free, cancel (MPI 5.0 sections 3.7 to 3.9).
+//! Requests: wait, test, start, free, cancel (MPI 5.0 sections 3.7 to 3.9). To *collect* a complete request means here:
+//! to return its status, and to free the request or, if it is persistent, to make it inactive.
 
 use core::ffi::c_int;
 
@@ -16,7 +17,7 @@ use crate::handle::MPI_Request;
 use crate::state::{DONE, DONE_NULL, LibraryState, request_handle, request_token, stale_request};
 use crate::status::MPI_Status;
 
-/// A request handle, looked up.
+/// What a request handle refers to.
 #[derive(Clone, Copy)]
 enum FoundRequest {
     /// `MPI_REQUEST_NULL`, or a persistent request that is not started: there is nothing to wait for.
@@ -78,8 +79,8 @@ pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>
     waitall_from(mpi, requests, &statuses, 0)
 }
 
-/// Completes a call of which the express lane has collected the first `from` requests and written their statuses:
-/// `MPI_Waitall`, or `MPI_Testall` with requests that are all complete. `None` if `from` is 0.
+/// Completes an `MPI_Waitall`, or an `MPI_Testall` with requests that are all complete. The express lane has already
+/// collected the first `from` requests and written their statuses. `None` if `from` is 0.
 #[inline(never)]
 pub fn finish_waitall(
     name: &'static str,
@@ -271,8 +272,8 @@ pub fn request_get_status_some(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    // Makes progress even if a request is complete: this call collects none, so the program may call it with complete
-    // requests again and again.
+    // Makes progress even if a request is complete. This call collects no request, so the program may call it again and
+    // again with complete requests.
     turn_unless_done(mpi, &found);
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
@@ -345,7 +346,7 @@ pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
     started
 }
 
-/// Completes an `MPI_Start` or `MPI_Startall` of which the express lane has started the first `from` requests. `None`
+/// Completes an `MPI_Start` or `MPI_Startall`. The express lane has already started the first `from` requests. `None`
 /// if `from` is 0.
 #[cold]
 #[inline(never)]
@@ -419,7 +420,8 @@ pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
         None if ended.no_process => MPI_Status::PROC_NULL,
         None => {
             let mut status = MPI_Status::EMPTY;
-            // The byte count is not 0 only for operations without a message, such as those on files.
+            // Operations without a message, such as file operations, may have a byte count. For all other operations it
+            // is 0 here.
             status.set_bytes(ended.bytes);
             status
         }
@@ -452,8 +454,8 @@ struct CollectedRequest {
     general: Option<Grequest>,
 }
 
-/// Collects a complete request. Returns an error if the request was collected after it was found: a list may contain it
-/// twice, and another thread may wait for it too. Then its slot may have been reused already.
+/// Collects a complete request. If the request was collected by another entry of the list or by another thread after it
+/// was looked up, returns an error. Its slot may have been reused then.
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequest> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
@@ -488,7 +490,7 @@ fn status_and_error(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Optio
     (status, collected.ended.error.map(raised))
 }
 
-/// Makes an error of a request one that is raised on the request's communicator (MPI 5.0 section 9.3).
+/// Sets the communicator of a request as the object on which the request's error is raised (MPI 5.0 section 9.3).
 #[cold]
 fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
     match mpi.state(|state| state.comm_with_context(context)) {
@@ -635,8 +637,8 @@ fn is_done(universe: &runtime::Universe, entry: &FoundRequest) -> bool {
     }
 }
 
-/// Makes progress: a short turn, or, if there are active requests and none is complete, as much as a polling call
-/// makes.
+/// Makes progress. If there are active requests and none is complete, this rank may yield its core or sleep, as in
+/// every test call that has found nothing.
 fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
     let waits = |entry: &FoundRequest| !matches!(entry, FoundRequest::Inactive);
     if first_of_done(mpi, found).is_none() && found.iter().any(waits) {
@@ -693,7 +695,8 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     Ok(found)
 }
 
-/// Looks up a request, and makes some progress, because a program may make calls with complete requests only.
+/// Looks up a request, and makes some progress: a program may only ever wait for or test complete requests, for which
+/// its calls make no other progress.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     mpi.progress_briefly();
     find_now(mpi, request)

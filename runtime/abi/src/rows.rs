@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows in the debugger's tables: each object that the program makes has a row until the object is freed.
+//! Rows in the debugger's tables: each datatype and each group that the program makes has a row until it is freed.
 
 use std::collections::HashMap;
 
@@ -35,8 +35,8 @@ impl<R: DebuggerRow> Default for Rows<R> {
 }
 
 impl<R: DebuggerRow> Rows<R> {
-    /// The row of an object; a new object gets one. `None` does not happen: the table has room for more rows than there
-    /// are handles.
+    /// The row of an object; a new object gets one. The result is always `Some`: the table has room for more rows than
+    /// there are handles.
     pub fn row(&mut self, bits: usize) -> Option<&'static R> {
         if let Some(row) = self.used.get(&bits) {
             return Some(row);

@@ -2,8 +2,9 @@
 //! Sessions (MPI 5.0 section 11.3), process sets, and communicators made from groups.
 //!
 //! All sessions of a process and its World Model share one runtime. The process joins the job with the first session or
-//! with `MPI_Init`. It leaves with `MPI_Finalize`, or, if sessions are still open then, with the last of them. A
-//! process that only uses sessions may open another session at any time, so it leaves the job when it exits.
+//! with `MPI_Init`. It leaves with `MPI_Finalize`; if sessions are still open then, it leaves when the last of them is
+//! finalized. A process that only uses sessions may open another session at any time, so it leaves the job when it
+//! exits.
 //!
 //! # Safety
 //! `atexit` of the C library gets a function without parameters that does not unwind.
@@ -38,7 +39,7 @@ pub struct SessionObject {
     pub errhandler: MPI_Errhandler,
     /// Provided thread level.
     pub thread_level: c_int,
-    /// Number of the session. Its groups, communicators and buffer store this number.
+    /// Number of the session. The session's groups and communicators store it, and the session's buffer is found by it.
     pub number: SessionNumber,
 }
 
@@ -244,8 +245,8 @@ pub fn intercomm_create_from_groups(
     Ok(())
 }
 
-/// The leaders' exchange. Returns the words that the other leader sent (its group), followed by the context id or 0;
-/// and the other leader.
+/// Called by the leader of a group: exchanges the groups with the other leader. Returns the other leader's group as
+/// words, followed by the context id or 0 (see [`exchange_leaders`]); and the other leader.
 fn exchange_with_leader(
     mpi: Mpi,
     lane: AgreementLane,
@@ -268,7 +269,7 @@ fn exchange_with_leader(
     ))
 }
 
-/// Inserts a communicator made from a session's group, without a parent.
+/// Makes the handle of a communicator that has no parent. Its session is that of `group`.
 fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
     let handle = keep(mpi, MPI_Comm::SELF, comm)?;
     mpi.state(|state| {
@@ -280,7 +281,8 @@ fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Re
     })
 }
 
-/// The lane of processes without a common communicator: its tag is a hash (FNV-1a) of the string tag that they pass.
+/// The lane (context and tag) for the messages of processes that may have no common communicator: its tag is a hash
+/// (FNV-1a) of the string tag that they pass.
 fn lane(mpi: Mpi, stringtag: &CStr) -> AgreementLane {
     let hash = stringtag
         .to_bytes()
@@ -305,7 +307,7 @@ fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
     found.ok_or_else(|| bad_rank(which, rank, group.size()))
 }
 
-/// The processes of a process set. The case of its name does not matter.
+/// The processes of the process set `name`. The case of the name does not matter.
 fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
     let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
     if same(WORLD) {
@@ -333,7 +335,8 @@ extern "C" fn at_exit() {
         return;
     }
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
-        // With an open session the process does not leave: that is an error, which the launcher reports.
+        // If a session is open, the process does not leave the job. To exit with an open session is an error, which the
+        // launcher reports.
         match mpi.state(|state| state.sessions.is_empty()) {
             true => leave_job(mpi),
             false => Ok(()),

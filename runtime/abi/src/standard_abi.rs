@@ -58,7 +58,7 @@ pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     Ok(())
 }
 
-/// `MPI_Abi_set_fortran_info`: the info can be set once, and must agree with the library's Fortran datatypes.
+/// `MPI_Abi_set_fortran_info`: the info can be set only once, and must agree with the library's Fortran datatypes.
 pub fn abi_set_fortran_info(info: MPI_Info) -> Result<()> {
     let pairs = hints(info)?;
     for (key, datatype) in SIZES {

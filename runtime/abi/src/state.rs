@@ -56,8 +56,8 @@ pub struct LibraryState {
     pub sessions_opened: u32,
     /// Messages of matched probes.
     pub messages: HandleRegistry<MPI_Message, MessageObject>,
-    /// Buffers for buffered sends, by the number under which the runtime counts their messages: 0 is the process's
-    /// buffer.
+    /// Buffers for buffered sends, by buffer number; 0 is the process's buffer. The runtime counts the messages in each
+    /// buffer by its number.
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
     pub allocations: std::collections::HashMap<usize, crate::memory::MemoryOrigin>,
@@ -102,12 +102,12 @@ pub struct TypeObject {
     pub recipe: Arc<Recipe>,
     /// Name (MPI 5.0 section 7.8).
     pub name: String,
-    /// The predefined datatype that this one is another handle of; such a datatype cannot be freed. `None` for all
-    /// others.
+    /// For a datatype of `MPI_Type_create_f90_*`: the predefined datatype that it equals. Such a datatype cannot be
+    /// freed. `None` for all other datatypes.
     pub stands_for: Option<&'static Basic>,
 }
 
-/// What communication needs of a datatype.
+/// The parts of a datatype's object that communication needs.
 #[derive(Clone)]
 pub struct TypeUse {
     /// Layout of the datatype.
@@ -212,7 +212,8 @@ impl LibraryState {
         })
     }
 
-    /// The predefined datatype of a handle, if the handle is that of a predefined datatype or of another handle of one.
+    /// The predefined datatype of a handle; for a datatype of `MPI_Type_create_f90_*`, the predefined datatype that it
+    /// equals. `None` for all other handles.
     pub fn basic(&self, handle: MPI_Datatype) -> Option<&'static Basic> {
         datatype_table::basic(handle).or_else(|| self.datatypes.get(handle).ok()?.stands_for)
     }
@@ -235,7 +236,7 @@ impl LibraryState {
 }
 
 impl Mpi {
-    /// Visits the state.
+    /// Calls `visit` with the state.
     ///
     /// # Panics
     /// If visits nest; bodies never nest them.
@@ -294,7 +295,7 @@ pub fn install(state: LibraryState) {
 /// The runtime of the process, for the express lane.
 ///
 /// # Safety
-/// MPI is initialized, this thread alone is in it, and no visit is in progress.
+/// MPI is initialized, no other thread is in it, and no visit is in progress.
 #[inline(always)]
 pub unsafe fn universe<'a>() -> &'a mut Universe {
     // SAFETY: no other reference is alive: the caller's obligation.
@@ -304,7 +305,7 @@ pub unsafe fn universe<'a>() -> &'a mut Universe {
     &mut state.universe
 }
 
-/// The communicator of a handle, for the express lane; `None` if there is none.
+/// The communicator of a handle, for the express lane; `None` if the handle is invalid.
 ///
 /// # Safety
 /// As [`universe`].
@@ -314,7 +315,7 @@ pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
     state.comm(handle).ok().map(|object| &object.comm)
 }
 
-/// The token of a request handle; `None` for any other number, including the handles of requests that were complete at once.
+/// The token of a request handle. `None` for any other number, including [`DONE`] and [`DONE_NULL`].
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     let bits = handle
@@ -329,11 +330,11 @@ pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
 pub enum StateUnavailable {
     /// MPI was not initialized yet.
     NotInitialized,
-    /// This thread itself is visiting the state; a signal handler interrupted it.
+    /// This thread is visiting the state already: a signal handler that interrupted the visit has called MPI.
     Busy,
 }
 
-/// Visits the state outside of any body, for error messages. Takes the lock, which this thread may hold already.
+/// Calls `visit` with the state, outside of any body. Takes the lock, which this thread may hold already.
 pub fn peek<R>(
     visit: impl FnOnce(&mut LibraryState) -> R,
 ) -> core::result::Result<R, StateUnavailable> {
@@ -355,7 +356,7 @@ struct StateCell {
 }
 
 // SAFETY: only one thread at a time accesses the cell. Below MPI_THREAD_MULTIPLE the program ensures this (MPI 5.0
-// section 11.6), at MPI_THREAD_MULTIPLE the lock.
+// section 11.6); at MPI_THREAD_MULTIPLE the lock does.
 unsafe impl Sync for StateCell {}
 
 static STATE: StateCell = StateCell {

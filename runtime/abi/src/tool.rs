@@ -55,7 +55,8 @@ pub fn finalize() -> Result<()> {
     Ok(())
 }
 
-/// Writes a text by the rules of section 15.3.3: as much of it as fits with a NUL, and always the required length.
+/// Writes a text by the rules of section 15.3.3: to `room` as much of the text as fits with a NUL, and to `length` the
+/// required length.
 pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOutArg<'_, c_int>>, text: &str) {
     let Some(length) = length else {
         return;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.6: control variables, the rows of [`runtime::var::ROWS`], with the names of the environment variables.
+//! MPI 5.0 section 15.3.6: control variables. Each is a row of [`runtime::var::ROWS`] and has the name of its
+//! environment variable.
 //!
-//! No control variable is bound to an object. A tool may write them until MPI is initialized; after that only those
-//! whose scope is [`Scope::Any`]. Reading one takes a lock and, before initialization, reads the environment, so it is
-//! not async-signal-safe.
+//! No control variable is bound to an object. A tool may write control variables until MPI is initialized; after that
+//! only those whose scope is [`Scope::Any`]. Reading one takes a lock and, before initialization, reads the
+//! environment, so it is not async-signal-safe.
 
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -152,8 +153,8 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
-        // This thread applies the new settings at once if it may enter MPI and is not in it already. Otherwise the next
-        // progress of a thread in MPI applies them.
+        // If this thread may call MPI and is not visiting the state already, it applies the new settings now. Otherwise
+        // the next progress of a thread in MPI applies them.
         let _ = state::peek(|state| state.universe.renew_settings());
     }
     Ok(())

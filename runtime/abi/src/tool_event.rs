@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.8: events, which are the rows of [`runtime::var::events::EVENTS`], and the only source of
-//! events.
+//! MPI 5.0 section 15.3.8: events. Each type of event is a row of [`runtime::var::events::EVENTS`]. There is one source
+//! of events.
 //!
-//! Events are queued in the engine, and delivered to callbacks outside of the library's own work: at the end of an MPI
-//! call, where a callback may do anything, and between two turns of a wait, where a callback must not call MPI. So
-//! callbacks of every safety level are called. But as long as a registered callback may call MPI, no event is delivered
-//! within waits. One thread at a time calls callbacks.
+//! Events are queued in the engine, and delivered to callbacks at two places: at the end of an MPI call, where a
+//! callback may do anything, and between two turns of a wait, where a callback must not call MPI. So callbacks of every
+//! safety level are called. If a registration has only callbacks that may call MPI, no event is delivered within waits.
+//! One thread at a time calls callbacks.
 //!
-//! While an event is registered, the express lane is closed.
+//! While a registration has a callback, the express lane (the fast path of frequent calls, `express`) is closed.
 //!
 //! # Safety
 //! Obligation **V1**: functions were passed to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
@@ -67,7 +67,8 @@ struct Registration {
 }
 
 impl Registration {
-    /// The callback with the lowest level that is at least `required`: it may be called where that level is required.
+    /// The callback to call at a place that requires the safety level `required`: of the callbacks whose level is at
+    /// least that, the one with the lowest level.
     fn callback(&self, required: c_int) -> Option<Callback> {
         let mut levels = LEVELS.iter().zip(self.callbacks);
         levels.find_map(|(level, callback)| callback.filter(|_| *level >= required))
@@ -136,7 +137,8 @@ struct EventRegistry {
     instance: Option<EventInstance>,
     instances: u8,
     freed: Vec<Freed>,
-    /// Whether every callback may be called within waits.
+    /// Whether events may be delivered within waits: each registration that has a callback has one that may be called
+    /// there.
     allows_wait_callbacks: bool,
 }
 
@@ -183,10 +185,10 @@ impl EventRegistry {
     }
 }
 
-/// The thread that has initialized MPI, if no other thread may call MPI.
+/// The thread that has initialized MPI; set only if no other thread may call MPI.
 static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 
-/// Called when MPI is being initialized.
+/// Called by the initialization of MPI, with the provided thread level.
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
@@ -200,7 +202,8 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane if this thread is the only one that may call MPI; otherwise the next MPI call closes it.
+/// Closes the express lane if this thread is the only one that may call MPI. Otherwise the end of the next ordinary MPI
+/// call closes it.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();
@@ -367,7 +370,8 @@ impl EventCallback {
 }
 
 /// The next registration for the event, from index `place` on, that has a callback for the level `required`. Counts the
-/// event as dropped for those that have none. Registrations may be added and removed between two calls.
+/// event as dropped for each registration that has no such callback. Between two calls of this function, registrations
+/// may be added and removed.
 fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<EventCallback> {
     let mut book = book();
     loop {
@@ -612,8 +616,8 @@ pub fn callback_get_info(
     put_info(info_used, InfoPairs::default())
 }
 
-/// `MPI_T_event_handle_free`: the registration's callbacks are not called any more. The program's function is called at
-/// once or, if callbacks are being called, after the last of them has returned.
+/// `MPI_T_event_handle_free`: the registration's callbacks are not called any more. The program's function is called
+/// immediately or, if events are being delivered, after this delivery.
 pub fn handle_free(
     registration: MPI_T_event_registration,
     data: ExtraState,

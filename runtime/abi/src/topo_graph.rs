@@ -366,7 +366,8 @@ fn topology_of(mpi: Mpi, comm: MPI_Comm) -> Result<Option<Arc<Topology>>> {
     Ok(any(mpi, comm)?.topology)
 }
 
-/// An edge in a message is three words: direction, other process, weight. This direction: out of the receiving process.
+/// An edge in a message is three words: direction, rank of the other process, weight. This is the direction of an edge
+/// that leads out of the process that receives the message.
 const OUTGOING: u32 = 0;
-/// Direction of an edge: into the receiving process.
+/// The direction of an edge that leads into the process that receives the message.
 const INCOMING: u32 = 1;

@@ -300,7 +300,7 @@ fn a_tool_archive_linked_first_overrides_the_static_library() {
     );
 }
 
-/// A tool that passes the call on to the next definition of `MPI_Get_version`.
+/// A tool that prints `word` and passes the call on to the next definition of `MPI_Get_version`.
 fn level(word: &str) -> String {
     format!(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\

@@ -12,7 +12,7 @@ use crate::memory::UserBlocks;
 use crate::{ChannelError, Channels, OWNER, wire};
 use transport::{Fabric, Lease, LocalKey, RemoteKey, WorkId, WorkOutcome};
 
-/// Destination of a message.
+/// Destination of a message: the memory that a [gate](crate) names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteTarget {
     /// The memory of the gate.
@@ -99,7 +99,8 @@ impl Channels {
         handle.phase = ChannelPhase::Streaming(0);
     }
 
-    /// Handles the completion of a write. If a write of a message has failed, the message is sent in frames.
+    /// Handles the completion of a write. If a write of the message has failed, the message is sent in frames after the
+    /// last completion; if the peer is lost too, the send fails instead.
     pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
@@ -163,7 +164,7 @@ impl WriteTarget {
     }
 }
 
-/// How far the writes of a message were posted. A value contains the number of bytes posted so far.
+/// How far the writes of a message were posted. The number in a variant is the number of bytes posted so far.
 enum PostedWrites {
     All,
     /// There is no room for the next write.
@@ -190,8 +191,8 @@ impl ChannelEnd {
             0
         };
         if bytes == 0 {
-            // An empty message is written too: the write notifies the receiver, and `direct` also reports that the
-            // staging buffer has no new bytes.
+            // An empty message needs a write too, to notify the receiver. `direct` prevents that the receiver unpacks
+            // its staging buffer.
             let token = target.token.map(|token| token | direct);
             let posted = post(self.span.lease(0), (target.key, 0), token);
             self.outstanding += u32::from(posted);
@@ -246,7 +247,7 @@ impl ChannelEnd {
         !self.is_packed() && self.target.is_some_and(reaches)
     }
 
-    /// Largest number of outstanding writes of the message.
+    /// Maximum number of outstanding writes of the message.
     pub(crate) fn outstanding_max(&self) -> usize {
         match self.memory.bytes() > CHAINED_BLOCK {
             true => OUTSTANDING_WRITES_MAX as usize,
@@ -282,5 +283,5 @@ pub(crate) fn work_of(index: u32) -> WorkId {
 
 /// Smallest block, in bytes, that is written on its own: for a smaller block, a write costs more than a copy.
 pub(crate) const CHAINED_BLOCK: usize = 16 * 1024;
-/// Largest number of outstanding writes of one message.
+/// Maximum number of outstanding writes of one message.
 const OUTSTANDING_WRITES_MAX: u32 = 16;

@@ -153,7 +153,7 @@ impl Outlet {
             None if bytes > 0 => return ClaimOutcome::Barred,
             target => target,
         };
-        // The key belongs to this number only if the claim succeeds.
+        // The key that was read above belongs to message `number` only if the claim succeeds.
         if !self.line.claim(word) {
             return ClaimOutcome::Closed;
         }

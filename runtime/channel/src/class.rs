@@ -22,8 +22,8 @@ pub(crate) struct ChannelClass {
     pub(crate) left: Option<Started>,
     /// Whether a QUERY was sent to the peer.
     pub(crate) has_queried: bool,
-    /// Sizes of an eager message that is too long for its receive, and whose send was collected before that was known;
-    /// the next collected send reports it.
+    /// Sizes of an eager message that turned out to be too long for its receive after its send was collected. The next
+    /// send that is collected returns the error.
     pub(crate) refused: Option<SizeMismatch>,
     /// Indices of its ends.
     pub(crate) handles: Vec<u32>,
@@ -38,7 +38,7 @@ pub(crate) struct Started {
     pub(crate) receives: u64,
 }
 
-/// Sizes in bytes of a message and of its receive, which is too short.
+/// Sizes in bytes of a message and of its receive, if the receive is too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeMismatch {
     pub(crate) message: u64,
@@ -48,7 +48,7 @@ pub(crate) struct SizeMismatch {
 /// The sending direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct SendSide {
-    /// Number of sends started, which is the number of the next one.
+    /// Number of sends started, which is also the start number of the next send.
     pub(crate) started: u64,
     /// Number of receives that the peer is known to have started.
     pub(crate) receives_known: u64,
@@ -77,9 +77,9 @@ pub(crate) enum GateDisposition {
 /// The receiving direction of a class.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveSide {
-    /// Number of receives started, which is the number of the next one.
+    /// Number of receives started, which is also the start number of the next receive.
     pub(crate) started: u64,
-    /// Number of started receives that was last reported to the peer.
+    /// The number of started receives as last reported to the peer.
     reported: u64,
     /// Start numbers and handles of the receives that wait for their messages.
     open: Vec<(u64, u32)>,
@@ -125,7 +125,7 @@ impl SendSide {
         self.layouts.prepare();
     }
 
-    /// Largest number of locations in the peer's memory that gate lines and layouts name; 0 from the second call on.
+    /// Maximum number of locations in the peer's memory that gate lines and layouts name; 0 from the second call on.
     pub(crate) fn expect_places(&mut self) -> usize {
         let is_first = !std::mem::replace(&mut self.is_expected, true);
         if is_first { PLACES_MAX } else { 0 }
@@ -153,12 +153,13 @@ impl SendSide {
         plausible
     }
 
-    /// A number close to those of the next gates.
+    /// A number close to the start numbers of the next gates.
     pub(crate) fn near(&self) -> u64 {
         self.next_gate
     }
 
-    /// Handles a gate. `is_waiting` returns whether the send of this number, which was started, waits for the gate.
+    /// Handles a gate. `is_waiting` is called if the send of this number was started; it returns whether the send waits
+    /// for the gate.
     pub(crate) fn take_gate(
         &mut self,
         number: u64,
@@ -280,12 +281,13 @@ impl ReceiveSide {
         }
     }
 
-    /// Records that a gate has reported this many receives to the peer.
+    /// Records that a gate, sent to the peer, has reported this many started receives.
     pub(crate) fn mark_reported(&mut self, started: u64) {
         self.reported = self.reported.max(started);
     }
 
-    /// The number of started receives, to be reported to the peer now. `None`: the last report was recent enough.
+    /// If at least half of [`WINDOW`] receives were started since the last report: returns the number of started
+    /// receives, to be reported to the peer now, and records it as reported. `None` otherwise.
     pub(crate) fn take_unreported(&mut self) -> Option<u64> {
         let due = self.started - self.reported >= WINDOW as u64 / 2;
         if due {
@@ -294,8 +296,8 @@ impl ReceiveSide {
         due.then_some(self.started)
     }
 
-    /// A buffer for message `number`, whose receive was not started. `None`: the number is out of range or taken, or
-    /// the message is too long.
+    /// Reserves a buffer for message `number`, whose receive was not started yet. `None`: the number is out of range, a
+    /// message of this number is buffered already, or the message is too long.
     pub(crate) fn keep(&mut self, number: u64, bytes: usize) -> Option<&mut [u8]> {
         let early = number.checked_sub(self.started)? < WINDOW as u64;
         if !early || bytes > EAGER_BYTES {
@@ -323,14 +325,14 @@ fn slot(number: u64) -> usize {
 
 /// Largest message, in bytes, that is sent before its gate is known.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// Number of eager messages of one queue that a receiver buffers.
+/// Maximum number of eager messages of one queue that a receiver buffers.
 pub(crate) const WINDOW: usize = 8;
 /// Number of gates for which a class always reserves memory.
 const USUAL_GATES: usize = 32;
-/// Largest number of locations in a peer's memory that a class uses: each gate line and its memory, and the pieces of
+/// Maximum number of locations in a peer's memory that a class uses: each gate line and its memory, and the pieces of
 /// layouts.
 const PLACES_MAX: usize = 2 * LINES_MAX + CLASS_PIECES_MAX;
-/// Largest number of recorded gates of a class.
+/// Maximum number of recorded gates of a class.
 const GATES_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(crate) struct ChannelEnd {
     pub(crate) locals: Box<[Option<LocalKey>]>,
     /// Destination of the message being written.
     pub(crate) target: Option<WriteTarget>,
-    /// Outstanding writes.
+    /// Number of outstanding writes.
     pub(crate) outstanding: u32,
     /// Whether a write of the current message has failed.
     pub(crate) has_failed: bool,
@@ -65,9 +65,9 @@ pub(crate) enum ChannelPhase {
     Idle,
     /// A send that waits for its gate or for room in the transport.
     Pending,
-    /// A send all of whose writes are posted, and not all have completed.
+    /// A send whose writes are all posted; some have not completed yet.
     Writing,
-    /// A send by several writes, not all of which are posted; with the number of bytes posted.
+    /// A send by several writes, some of which are not posted yet; with the number of bytes posted.
     Chained(usize),
     /// A message in frames, with the number of bytes sent or received so far.
     Streaming(usize),

@@ -27,8 +27,8 @@ impl StridedBlocks {
         }
     }
 
-    /// Length in bytes from the first byte of the lowest block to the last byte of the highest. `None`: it exceeds the
-    /// address space.
+    /// Length in bytes from the first byte of the lowest block to the last byte of the highest block. `None`: the
+    /// length exceeds the address space.
     pub(crate) fn hull(self) -> Option<usize> {
         let gaps = self.stride.unsigned_abs().checked_mul(self.blocks - 1)?;
         gaps.checked_add(self.block_bytes)
@@ -222,23 +222,23 @@ impl RemoteBlocks {
     }
 }
 
-/// Block layouts of a peer's receives: those that were received, as long as there is room.
+/// Block layouts of a peer's receives. A layout is recorded when it arrives, if there is room.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     pieces: Vec<RemoteBlocks>,
 }
 
 impl Layouts {
-    /// Reserves memory for the largest number of pieces.
+    /// Reserves memory for the maximum number of pieces.
     pub(crate) fn prepare(&mut self) {
         self.pieces
             .reserve(CLASS_PIECES_MAX.saturating_sub(self.pieces.len()));
     }
 
-    /// Adds a piece to those of its owner. `is_first`: removes all older pieces of the owner before. Any other piece is
-    /// ignored unless the last recorded piece has the same owner. If there is no room, all pieces of the owner are
-    /// removed: messages to this receive are then written to the memory of the gate, which is long enough for any of
-    /// them.
+    /// Adds a piece to those of its owner. If `is_first`, removes all older pieces of the owner first. Otherwise the
+    /// piece is ignored unless the last recorded piece has the same owner. If there is no room, all pieces of the owner
+    /// are removed: messages to this receive are then written to the memory of the gate, which is long enough for any
+    /// of them.
     pub(crate) fn add(&mut self, piece: RemoteBlocks, is_first: bool) {
         if is_first {
             self.forget(piece.owner);
@@ -281,9 +281,9 @@ pub(crate) fn smallest_block(pieces: &[impl Shaped]) -> usize {
     blocks.min().unwrap_or(0)
 }
 
-/// Largest number of pieces that a sender records in a class.
+/// Maximum number of pieces that a sender records in a class.
 pub(crate) const CLASS_PIECES_MAX: usize = 64;
-/// Largest number of pieces of a layout; a receive with more pieces does not send its layout.
+/// Maximum number of pieces of a layout; the layout of a receive with more pieces is not sent.
 pub(crate) const LAYOUT_PIECES_MAX: usize = 16;
 
 #[cfg(test)]
@@ -323,7 +323,7 @@ mod tests {
         bytes.collect()
     }
 
-    /// Every byte of a sequence of blocks, computed by definition, as piece and offset.
+    /// Every byte of a sequence of blocks as piece and offset, computed directly from the definition.
     fn bytes_of(shapes: &[StridedBlocks]) -> Vec<[usize; 2]> {
         let mut all = Vec::new();
         for (piece, shape) in shapes.iter().enumerate() {

@@ -100,8 +100,8 @@ impl Channels {
         Some(())
     }
 
-    /// Takes the outcome of one message, and records its failure. If a send has succeeded, it reports the failure of an
-    /// earlier send of the class, if there is one.
+    /// Collects the outcome of one message and, if the message has failed, records the failure. A send that has
+    /// succeeded returns the error of an earlier eager send of the class, if there is one.
     pub(crate) fn take_outcome(&mut self, id: ChannelId) -> Result<(), ChannelError> {
         let handle = self.handles.at_mut(id.index());
         let class = &mut self.classes[handle.class as usize];

@@ -3,16 +3,16 @@
 //! and started often.
 //!
 //! Each end declares its memory locally, without communication. When the receiver starts its end, it opens the *gate*:
-//! it sends the key of the destination memory to the sender. When the sender starts its end, one one-sided write moves
-//! the bytes to that memory, and the immediate data of the write completes the receive. There is no matching and no
-//! intermediate copy. The gate may be open long before the sender starts.
+//! it sends the key of the destination memory to the sender. When the sender starts its end, a single one-sided write
+//! moves the bytes to that memory, and the immediate data of the write completes the receive. There is no matching and
+//! no intermediate copy. The gate may be open long before the sender starts.
 //!
 //! # Promises
 //! - C1: the channels from one process to another in one context and class form a queue: start number k of the sends is
 //!   paired with start number k of the receives, whichever ends were started.
-//! - C2: a message of at most 4096 bytes whose gate is not known is sent eagerly, and its send completes at once: two
-//!   processes that both send before they receive do not block each other. A receiver buffers at most 8 such messages
-//!   of a queue; further messages wait until their gates are known, or earlier receives are started.
+//! - C2: a message of at most 4096 bytes whose gate is not known is sent eagerly, and its send completes immediately:
+//!   two processes that both send before they receive do not block each other. A receiver buffers at most 8 such
+//!   messages of a queue; further messages wait until their gates are known, or earlier receives are started.
 //! - C3: once all ends are declared, nothing is allocated; [`ChannelCounters::allocations`] counts allocations.
 //! - C4: a message may be shorter than its receive: it fills the beginning of the memory, and the rest is unchanged. If
 //!   the message is longer, both ends complete with [`ChannelError::SizesDiffer`], and the memory of the receive is
@@ -30,8 +30,8 @@
 //! by another store. A waiting process polls gate lines; a process that sleeps is woken by the peer.
 //!
 //! # Memory with gaps
-//! If the blocks of a receive are large enough, the receiver sends their layout to the sender, which moves each
-//! contiguous segment directly: by copies to mapped memory, or else by one-sided writes. Otherwise an end uses a
+//! If the blocks of a receive are large enough, the receiver sends their layout to the sender. The sender then moves
+//! each contiguous segment directly: by copies to mapped memory, or else by one-sided writes. Otherwise an end uses a
 //! staging buffer that its declaration has allocated: the sender packs its blocks into its buffer before the write, or
 //! the receiver unpacks its blocks from its own buffer.
 //!
@@ -84,7 +84,7 @@ pub enum ChannelDirection {
     Receive,
 }
 
-/// Identifies a channel: direction, peer, context and class.
+/// Identifies the queue that a channel end belongs to: direction, peer, context and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelKey {
     /// Direction of this end.
@@ -141,7 +141,7 @@ pub struct ChannelFailure {
     pub message_bytes: u64,
     /// Length in bytes of the receive of that message; 0 for any other error.
     pub room_bytes: u64,
-    /// Whether the failure belongs to an earlier message instead of the collected one.
+    /// Whether the failure is that of an earlier message, not of the message that was collected.
     pub is_earlier: bool,
 }
 
@@ -163,15 +163,15 @@ pub struct Channels {
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
     /// Capacity reserved in `outbox`: a number of frames for each declared end.
     outbox_capacity: usize,
-    /// Largest number of outstanding writes to ranks of this node.
+    /// Maximum number of outstanding writes to ranks of this node.
     writes_max: usize,
     lines: SpareLines,
     lists: Vec<StartList>,
-    /// The list that was started last, as long as its state is not committed to its ends.
+    /// The list that was started last; `None` after its state was committed to its ends.
     running: Option<StartedList>,
     /// Bit k is set: send k of the running list waits for its gate.
     pending_gates: u64,
-    /// Changes whenever an end changes other than by a start: prepared lists of an older epoch are invalid.
+    /// Incremented at every change of an end except a start. Prepared lists of an older epoch are invalid.
     epoch: u64,
     /// Number of messages that arrived before their receive was started.
     buffered: usize,
@@ -303,7 +303,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Whether each of these ends has completed or is not started.
+    /// Returns whether each of these ends has completed or is not started.
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
@@ -426,7 +426,8 @@ impl Channels {
         !self.outbox.is_empty() || self.pending.iter().any(|index| self.could_go(*index))
     }
 
-    /// Whether no frame waits to be sent. A peer may wait for a frame whose operation is complete here.
+    /// Whether the outbox is empty. A peer may wait for a frame in it, even if the operation of the frame is complete
+    /// here.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.outbox.is_empty()
@@ -484,7 +485,7 @@ impl Channels {
     }
 
     /// Handles the loss of a peer. Each started end of a channel with that peer completes: with [`ChannelError::Lost`],
-    /// unless its message is already complete.
+    /// unless its message is already complete. A send with outstanding writes completes only after these writes.
     pub fn lose(&mut self, peer: Peer) {
         self.commit_run();
         if self.dead.contains(&peer) {
@@ -713,7 +714,7 @@ impl ChannelId {
     }
 }
 
-/// Exports the blocks of a receive to the sender, if they are so few and large that the sender should write to them
+/// Exports the blocks of a receive to the sender, if they are few and large, so the sender should write to them
 /// directly. Otherwise returns no keys.
 fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box<[RemoteKey]> {
     let blocks = memory.pieces();
@@ -762,5 +763,5 @@ const STAGED_BYTES: usize = 256 * 1024;
 /// Smallest mapped block, in bytes, that is written to directly. A smaller block spans only a few cache lines, and
 /// packed data move fewer cache lines between cores.
 const MAPPED_BLOCK: usize = 128;
-/// Largest number of classes that peers may name before they are declared here.
+/// Maximum number of classes that peers may name before they are declared here.
 const UNDECLARED_CLASSES_MAX: usize = 4096;

@@ -109,7 +109,8 @@ impl SpareLines {
     }
 }
 
-/// A gate line and the number of its last start, for a list: each start of the list advances the number by a constant.
+/// A gate line and the number of its last start, for a list ([`crate::list`]). Each start of the list advances the
+/// number by a constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineCursor {
     line: &'static GateLine,
@@ -254,7 +255,7 @@ impl BoundLine {
     }
 }
 
-/// The word of a start number in a gate line; never 0, because the stamp is not.
+/// The word of a start number in a gate line; never 0, because a stamp is never 0.
 #[inline(always)]
 pub(crate) fn stamped(stamp: u32, number: u64) -> u64 {
     u64::from(stamp) << NUMBER_BITS | (number & NUMBER_MASK)
@@ -264,5 +265,5 @@ const NUMBER_BITS: u32 = 44;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Stamps have 20 bits and are not 0.
 pub(crate) const STAMPS_MAX: u32 = (1 << 20) - 1;
-/// Largest number of gate lines of a class; further receives use frames.
+/// Maximum number of gate lines of a class; further receives use frames.
 pub(crate) const LINES_MAX: usize = 64;

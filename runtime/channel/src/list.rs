@@ -191,7 +191,7 @@ impl StartList {
         left
     }
 
-    /// Runs the sends of a list, if some of them have gaps. Returns those whose gates are closed, as bits.
+    /// Runs the sends of a list, some of which have gaps. Returns the sends whose gates are closed: bit k for send k.
     #[cold]
     #[inline(never)]
     fn run_gapped(&mut self, fabric: &mut Fabric) -> u64 {
@@ -200,8 +200,8 @@ impl StartList {
         left
     }
 
-    /// Continues `run` after a closed gate: tries its send again, and the `behind` sends after it. Returns those whose
-    /// gates are closed, as bits.
+    /// Continues `run` after a closed gate: tries its send again, and the `behind` sends after it. Returns the sends
+    /// whose gates are closed: bit k for send k.
     #[cold]
     #[inline(never)]
     fn retry_from(&mut self, behind: usize) -> u64 {
@@ -210,7 +210,8 @@ impl StartList {
         self.retry_gates(all >> at << at)
     }
 
-    /// Tries the sends in `before`, where bit k stands for send k. Returns those whose gates are still closed, as bits.
+    /// Tries the sends in `before`, where bit k stands for send k. Returns in the same form the sends whose gates are
+    /// still closed.
     fn retry_gates(&mut self, before: u64) -> u64 {
         let (mut left, mut untried) = (before, before);
         while untried != 0 {
@@ -320,9 +321,9 @@ impl Channels {
         if !list.has_small {
             return;
         }
-        // A process that is not attentive may share its core with the receiver. In an exchange it returns at once,
-        // because the receiver opens its gate only when it runs. A process that only sends does not wait: other
-        // processes may wait for its messages.
+        // If this process is not attentive (`Fabric::is_attentive`), it may share its core with the receiver, which
+        // opens its gate only when it runs. So in an exchange it does not spin. A process that only sends does not wait
+        // either: other processes may wait for its messages.
         let is_exchange = !list.opens.is_empty();
         if is_exchange && !fabric.is_attentive() {
             return;
@@ -338,7 +339,8 @@ impl Channels {
         self.leave_run(fabric);
     }
 
-    /// Polls the gates that the running list waits for. `true`: a message was sent, or the list has left this path.
+    /// Polls the gates that the running list waits for. `true`: a message was sent, or the list continues on the
+    /// ordinary path from now on.
     #[cold]
     pub(crate) fn retry_gates(&mut self, fabric: &mut Fabric) -> bool {
         let before = self.pending_gates;
@@ -374,7 +376,7 @@ impl Channels {
             .then(|| run.is_collected || self.pending_gates == 0 && list.is_written())
     }
 
-    /// Whether there is a running list that is collected, or that only waits for messages from peers.
+    /// Whether there is a running list, and it is collected or only waits for messages from peers.
     pub(crate) fn is_run_quiet(&self) -> bool {
         let is_quiet = |run: StartedList| run.is_collected || !self.lists[run.list].is_written();
         self.pending_gates == 0 && self.running.is_some_and(is_quiet)
@@ -462,7 +464,7 @@ impl Channels {
         }
     }
 
-    /// Prepares the start of these ends. `false`: they cannot run as a list.
+    /// Prepares the steps of a start of these ends. `false`: they cannot run as a list.
     fn prepare_list(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
@@ -482,7 +484,7 @@ impl Channels {
         plain
     }
 
-    /// Adds one end. Returns the peer, which is to be woken; `None`: the end cannot be part of a list.
+    /// Adds one end. Returns its peer, which each run must wake; `None`: the end cannot be part of a list.
     fn add_to_list(&self, list: &mut StartList, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
@@ -525,8 +527,8 @@ impl Channels {
     }
 }
 
-/// The copy of a send to the memory of its gate line or, if either end has gaps, an empty copy and the index of the
-/// copies. `None`: that memory is not mapped, or there are too many copies.
+/// The copy of a send to the memory of its gate line. If either end has gaps: an empty copy, and the index of the
+/// copies in [`GappedCopies`]. `None`: that memory is not mapped, or there are too many copies.
 fn copies(
     list: &mut StartList,
     handle: &ChannelEnd,
@@ -555,7 +557,7 @@ fn copies(
     ))
 }
 
-/// Number of ends of a class before index `before`, and in total.
+/// Number of ends of `class` before index `before`, and among all ends.
 fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
     let (mut first, mut all) = (0, 0);
     for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
@@ -574,16 +576,16 @@ fn place_of(ids: &[ChannelId]) -> Option<usize> {
         .then_some(first.index() as usize % LISTS)
 }
 
-/// Largest number of ends of a list.
+/// Maximum number of ends of a list.
 const IDS_MAX: usize = 64;
-/// Largest number of series of copies of memory with gaps in a list. Copies of equal length at equal distances are one
+/// Maximum number of series of copies of memory with gaps in a list. Copies of equal length at equal distances are one
 /// series.
 const SERIES_MAX: usize = 256;
 /// Number of prepared lists.
 pub(crate) const LISTS: usize = 8;
-/// Above this total length in bytes, peers are woken before the copies too.
+/// Total length in bytes above which peers are woken before the copies, in addition to after them.
 const EARLY_WAKE_BYTES: usize = 32 * 1024;
-/// Number of polls before messages are sent eagerly; they take about 100 ns.
+/// Number of polls before messages are sent eagerly. All of these polls together take about 100 ns.
 const SPIN_POLLS: u32 = 50;
-/// Number of polls of a run before it continues on the ordinary path.
+/// Maximum number of polls of a run; then it continues on the ordinary path.
 const POLLS_MAX: u32 = 64;

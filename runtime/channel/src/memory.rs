@@ -2,11 +2,11 @@
 //! The memory of a channel: blocks that the application lends, and staging buffers.
 //!
 //! # Safety
-//! The caller who makes [`UserBlocks`] guarantees that the bytes are valid, and belong to the channel from each start
-//! to its completion. The functions below access them only in that interval. [`StagingBuffer`]s belong to this module.
+//! The caller who makes [`UserBlocks`] guarantees for the bytes what [`UserBlocks::new`] requires, from each start to
+//! its completion. The functions below access them only in that interval. [`StagingBuffer`]s belong to this module.
 //! Memory is never borrowed while a peer may write to it; it is only copied from.
 //!
-//! Lists of channel ids are viewed as words, so that two lists are compared in one operation.
+//! Lists of channel ids are viewed as words: two lists are then compared in one operation.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -237,7 +237,7 @@ impl MemorySpan {
         Self { place, bytes }
     }
 
-    /// The memory of a peer on this node that a key names. `None`: it is not mapped here, or not contiguously.
+    /// The memory of a peer on this node that a key names. `None`: the memory is not mapped here, or not contiguously.
     pub(crate) fn of_peer(fabric: &mut Fabric, peer: Peer, key: RemoteKey) -> Option<Self> {
         let place = fabric.place_of(peer, key)?;
         let bytes = usize::try_from(key.bytes).ok()?;

@@ -145,8 +145,8 @@ impl Channels {
         }
     }
 
-    /// Completes a receive whose message is too long, and reports that to the sender, whose eager send is complete
-    /// already.
+    /// Completes a receive whose message is too long, and reports that to the sender: the eager send of the message is
+    /// complete already.
     #[cold]
     fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: SizeMismatch) {
         let handle = self.handles.at_mut(index);
@@ -247,8 +247,8 @@ impl Channels {
         Some(())
     }
 
-    /// Completes the receive that a peer has written to through a gate, as the immediate data report. `None`: they are
-    /// invalid.
+    /// Completes the receive that a peer has written to through a gate. The immediate data name the receive. `None`:
+    /// they are invalid.
     pub(crate) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
         let index = wire::handle_of(immediate);
         let handle = self.handles.get_mut(index)?;

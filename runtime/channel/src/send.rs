@@ -213,8 +213,8 @@ impl Channels {
         self.begin_chain(fabric, index, target)
     }
 
-    /// Sends through an open gate if the peer is on this node, either end has gaps, and the memory of the receive is
-    /// mapped here: copies the message, and completes the receive by an empty write. `None`: this is not such a case.
+    /// If the peer is on this node, either end has gaps, and the memory of the receive is mapped here: sends through an
+    /// open gate by a copy, and completes the receive by an empty write. `None`: one of the conditions does not hold.
     /// `Some(false)`: there is no room for the write.
     fn copy_on_node(
         &mut self,
@@ -267,7 +267,7 @@ impl Channels {
         Some(true)
     }
 
-    /// Sends a small message, whose gate is not known, eagerly if the receiver can buffer it. `true`: it was sent.
+    /// Sends a small message whose gate is not known eagerly, if the receiver can buffer it. `true`: it was sent.
     fn send_eager(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
@@ -359,7 +359,7 @@ impl Channels {
         (arrived.bytes() == 0).then_some(())
     }
 
-    /// Handles a FORGET: unbinds a gate line, which no longer belongs to its receive.
+    /// Handles a FORGET: unbinds a gate line that its receive no longer uses.
     pub(crate) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         self.classes[class as usize].out.forget(arrived.words[0]);
         (arrived.bytes() == 8).then_some(())
@@ -400,8 +400,8 @@ impl Channels {
         out.note_receives(started).then_some(())
     }
 
-    /// Handles a report that an eager message, whose send is complete, is too long. The send gets the error if it was
-    /// not collected yet. Otherwise the next send of the class that is collected gets the error.
+    /// Handles a report that an eager message is too long; its send is complete already. The send gets the error if it
+    /// was not collected yet. Otherwise the next send of the class that is collected gets the error.
     pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: SizeMismatch) {
         let state = &mut self.classes[class as usize];
         for index in &state.handles {

@@ -37,7 +37,7 @@ pub(crate) const STREAM: u8 = OWNER.kind(2);
 pub(crate) const DIFFER: u8 = OWNER.kind(3);
 /// Receives were started.
 pub(crate) const CREDIT: u8 = OWNER.kind(4);
-/// A gate line no longer belongs to its receive.
+/// The receive of a gate line no longer uses the line.
 pub(crate) const FORGET: u8 = OWNER.kind(5);
 /// The sender cannot use a gate line.
 pub(crate) const NO_LINE: u8 = OWNER.kind(6);
@@ -47,7 +47,7 @@ pub(crate) const LAYOUT: u8 = OWNER.kind(7);
 pub(crate) const NO_LAYOUT: u8 = OWNER.kind(8);
 /// A process has left a context.
 pub(crate) const LEAVE: u8 = OWNER.kind(9);
-/// A send waits for a process none of whose receives is known.
+/// A send waits, and no receive of the peer is known.
 pub(crate) const QUERY: u8 = OWNER.kind(10);
 
 /// Number of classes of a pair of ranks in one context.
@@ -196,7 +196,7 @@ const NUMBER_BITS: u32 = 8;
 const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 /// Number of bits below the handle in a token: the start number, and [`DIRECT`].
 const TOKEN_BITS: u32 = NUMBER_BITS + 1;
-/// Largest number of handles: as many as a token can contain.
+/// Maximum number of handles: as many as a token can distinguish.
 pub(crate) const HANDLES_MAX: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
 
 #[cfg(test)]

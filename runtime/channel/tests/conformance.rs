@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the promises of channels, over every provider.
+//! Tests the promises of gated channels (crate `channel`), over every provider.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,

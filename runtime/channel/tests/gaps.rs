@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests, by the counters, how often the bytes of memory with gaps are copied: once if the blocks are large. Small
-//! blocks are packed.
+//! Tests by the counters how often the bytes of memory with gaps are copied. Large blocks must be copied once; small
+//! blocks are packed first.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -21,8 +21,8 @@ use suite::gaps::{BYTES, End, exchange, shapes};
 use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
-/// Direct bytes and packed bytes, each divided by the bytes of the messages, and writes per message, for messages from
-/// one shape to another after the first few.
+/// Sends messages from one shape to another, and returns counts without the first few messages: direct bytes and packed
+/// bytes, each divided by the bytes of the messages, and writes per message.
 async fn count(
     rank: &mut TestRank,
     from: usize,

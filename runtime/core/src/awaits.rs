@@ -24,16 +24,17 @@ pub enum Awaits {
     Other,
 }
 
-/// The collective call that a thread waits in, for debuggers.
+/// The collective call in which a thread waits, for debuggers.
 #[derive(Clone, Copy, Debug)]
 pub struct AwaitedCollective {
     /// A context id of the collective's communicator.
     pub context: ContextId,
-    /// Sequence number of the call on its communicator: equal at all ranks that call collectives in the same order.
+    /// Sequence number of the call on its communicator, equal at all ranks that call collectives in the same order;
+    /// `None`: the call has no such number.
     pub call: Option<i32>,
     /// The root of the collective, if it has one.
     pub root: Option<Peer>,
-    /// Bytes of data of the collective, if all ranks must agree on that number.
+    /// Number of bytes of the collective, if all ranks must agree on it.
     pub bytes: Option<u64>,
 }
 

@@ -46,7 +46,7 @@ pub struct DaemonLink {
     rank: u32,
 }
 
-/// The other end of the connection.
+/// The other end of a [`DaemonLink`].
 #[derive(Clone, Debug)]
 enum To {
     /// The daemon, over the control socket.
@@ -67,7 +67,7 @@ pub(crate) enum ControlInput {
 }
 
 impl LaunchState {
-    /// Number of ranks of the job that this process will join in `MPI_Init`; 1 if it is not known before that call.
+    /// Before `MPI_Init`: number of ranks of the job that this process will join; 1 if it is not known yet.
     #[must_use]
     pub fn expected_size() -> u32 {
         if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
@@ -81,8 +81,8 @@ impl LaunchState {
         found.map_or(1, |found| found.size(&Environment))
     }
 
-    /// Reads the launcher's settings, takes over the inherited descriptors, and sends the hello message, which contains
-    /// the result of `publishes`: whether the process will publish its network address record.
+    /// Reads the launcher's settings, takes over the inherited descriptors, and sends the hello message. That message
+    /// contains the result of `publishes`: whether the process will publish its network address record.
     ///
     /// # Errors
     /// When there is a launcher but its settings cannot be used.
@@ -93,9 +93,9 @@ impl LaunchState {
         let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) else {
             return Self::from_another(PmiSetting::of(values.get(Variable::Pmi)));
         };
-        // SAFETY: MPI_Init may be called by one thread only, and before other threads call MPI; a program that changes
-        // its environment from another thread at that moment breaks POSIX's rules with or without this library. The
-        // variable is removed because a child process of the rank would otherwise join as this rank.
+        // SAFETY: MPI_Init may be called by one thread only, and before other threads call MPI. A program in which
+        // another thread changes the environment at that time breaks the rules of POSIX, with or without this library.
+        // The variable is removed because a child process of the rank would otherwise join as this rank.
         unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
         for name in OF_PMI {
             // SAFETY: as above. The variables are removed for the same reason: rmpiexec sets them for other MPI
@@ -114,8 +114,8 @@ impl LaunchState {
     }
 }
 
-/// The launcher interface through which a process started here would find its job, for display; `None`: it would be a
-/// singleton.
+/// For display: the launcher interface through which a process with this environment would find its job; `None`: the
+/// process would be a singleton.
 ///
 /// # Errors
 /// The error message when the interface cannot be used.
@@ -172,7 +172,7 @@ impl LaunchState {
         })
     }
 
-    /// Records for tools how long it took to join the job, and the times that the launcher has reported.
+    /// Records for tools how long joining the job took, and the durations that the launcher has reported.
     pub(crate) fn record_launch(&self) {
         if let Some(launch) = self.boot.as_ref().and_then(|boot| boot.launch) {
             launch::record(&launch);
@@ -184,13 +184,14 @@ impl LaunchState {
     /// process. Does nothing if the connection is to a daemon of rmpi.
     pub(crate) fn give_up(&self, why: &Error) {
         if let Some(To::Managed(managed)) = self.link.as_ref().map(|link| &link.to) {
-            // If the abort is not delivered, the exit of this process has to end the job.
+            // If the abort does not reach the server, only the exit of this process can end the job.
             let _ = lock(managed).abort(1, &why.to_string());
         }
     }
 
     /// Exchanges network address records with the other ranks through the server of another launcher. Does nothing if a
-    /// daemon of rmpi exchanges them later. Collective over the job; either all ranks have opened a network, or none.
+    /// daemon of rmpi exchanges them later. Collective over the job; either all ranks have opened a network, or none
+    /// has.
     ///
     /// # Errors
     /// When the launcher's server fails.
@@ -246,8 +247,8 @@ fn lock(managed: &Mutex<Managed>) -> MutexGuard<'_, Managed> {
     managed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks `managed`, but gives up after `FLUSH_TIME`: for a process that is about to exit, and that a signal may have
-/// interrupted while it held the lock.
+/// Locks `managed`, but gives up after `FLUSH_TIME`. For a process that is about to exit: a signal may have interrupted
+/// it while it held the lock.
 fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error> {
     let since = Instant::now();
     loop {
@@ -266,8 +267,8 @@ fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error>
     }
 }
 
-/// Sends the hello message over the inherited socket. Opens a new connection if that socket was lost, or was closed for
-/// writing by an earlier MPI program of this rank. The daemon then also sends the segment.
+/// Sends the hello message over the inherited socket. If that socket was lost, or an earlier MPI program of this rank
+/// has closed it for writing, opens a new connection; over that the daemon also sends the segment.
 fn send_hello(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
@@ -289,8 +290,8 @@ fn send_hello(
     Ok((DaemonLink::new(socket, rank), segment))
 }
 
-/// Where the Yama module lets only ancestors read a process's memory, grants access to the daemon and its descendants,
-/// among them the other ranks. Without the module the call fails, and is not needed.
+/// If the kernel's Yama module lets only ancestors read a process's memory: permits it to the daemon and its
+/// descendants, among them the other ranks. Without the module the call fails, but it is not needed either.
 fn allow_single_copy(daemon_pid: u32) {
     if let Some(daemon) = Pid::from_raw(daemon_pid.cast_signed()) {
         let _ = set_ptracer(PTracer::ProcessID(daemon));
@@ -310,8 +311,8 @@ impl DaemonLink {
     }
 
     /// To be called when the process exits with `code` without `MPI_Finalize`. Ends the job of another launcher,
-    /// because some launchers leave the other ranks waiting. Does nothing if a daemon of rmpi is connected, which
-    /// detects the exit.
+    /// because with some launchers the other ranks would wait for ever. Does nothing if a daemon of rmpi is connected:
+    /// the daemon detects the exit.
     pub fn ends(&self, code: i32) {
         let To::Managed(managed) = &self.to else {
             return;
@@ -329,7 +330,7 @@ impl DaemonLink {
         unsafe { libc::alarm(END_SECONDS) };
         let rank = self.rank;
         eprintln!("rmpi: rank {rank} ends with exit code {code} before MPI_Finalize; the job ends");
-        // If the abort is not delivered, nothing else can be done.
+        // If the abort does not reach the server, nothing else can be done.
         let _ = managed.abort(code.max(1), "a rank has ended before MPI_Finalize");
     }
 
@@ -342,8 +343,8 @@ impl DaemonLink {
             To::Managed(managed) => lock(managed).finalized(),
             To::Daemon(socket) => {
                 report(socket, &ToDaemon::Finalized { rank: self.rank })?;
-                // The shutdown makes `send_hello` of the next MPI program of this rank open a new connection. A closed
-                // socket, on which the shutdown fails, has the same effect.
+                // Because of the shutdown, `send_hello` of the next MPI program of this rank opens a new connection. If
+                // the shutdown fails, the socket was closed already, which has the same effect.
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);
                 Ok(())
             }
@@ -393,7 +394,7 @@ impl DaemonLink {
         }
     }
 
-    /// Reports a call of a function that this library does not implement: the launcher reports it to the user if the
+    /// Reports a call of a function that this library does not implement. The launcher reports it to the user if the
     /// job fails.
     ///
     /// # Errors
@@ -427,8 +428,9 @@ impl DaemonLink {
         }
     }
 
-    /// Sends a message if the socket has room for it. `false`: it has none, or a signal interrupted the call; try again
-    /// later. A closed connection returns `true`; [`receive`](Self::receive) detects it.
+    /// Sends a message if the socket has room for it. `false`: it has no room, or a signal interrupted the call; the
+    /// caller must try again later. If the connection is closed, returns `true`, and [`receive`](Self::receive) reports
+    /// the end.
     pub(crate) fn try_send(&self, message: &ToDaemon) -> bool {
         let socket = match &self.to {
             To::Managed(managed) => {
@@ -452,10 +454,10 @@ fn send(socket: &OwnedFd, message: &ToDaemon) -> Result<(), Errno> {
     rustix::net::send(socket, &message.encode(), SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Flushes the C library's output streams, and waits at most `FLUSH_TIME` for that: another thread may hold a stream's
-/// lock for ever, or the reader may have stopped. SIGALRM bounds the time from here until the process exits, because a
-/// program that aborts in a signal handler may have been interrupted, or have crashed, while it held the lock of its
-/// heap.
+/// Flushes the C library's output streams, but waits at most `FLUSH_TIME`: another thread may hold a stream's lock for
+/// ever, or the reader may have stopped. From here on, SIGALRM kills the process if it does not exit in time. It may
+/// not be able to exit: a program that aborts in a signal handler may have been interrupted while it held the lock of
+/// its heap.
 pub fn flush_output() {
     // SAFETY: SIG_DFL, the default action, is not a function that could be called.
     unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
@@ -473,13 +475,13 @@ pub fn flush_output() {
     }
 }
 
-/// Exits at once, without the application's exit handlers, since these may call MPI or wait for other threads.
+/// Exits immediately, without the application's exit handlers, because these may call MPI or wait for other threads.
 pub fn leave(code: i32) -> ! {
     // SAFETY: `_exit` takes only a number and does not return; nothing that is skipped is needed for memory safety.
     unsafe { libc::_exit(code) }
 }
 
-/// A process that cannot exit is killed by SIGALRM after this time.
+/// After this time SIGALRM kills a process that cannot exit.
 const END_SECONDS: libc::c_uint = 3;
 /// Time limit of [`flush_output`].
 const FLUSH_TIME: Duration = Duration::from_millis(300);
@@ -531,21 +533,23 @@ fn answer(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Owns an inherited descriptor if it is a SEQPACKET socket.
+/// Takes ownership of an inherited descriptor; `None`: it is not a SEQPACKET socket.
 fn own_socket(number: RawFd) -> Option<OwnedFd> {
     own(number, |file| {
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::SEQPACKET)
     })
 }
 
-/// Owns an inherited descriptor if it is a stream socket, as the one to another launcher's server is.
+/// Takes ownership of an inherited descriptor, such as that of the socket to another launcher's server; `None`: it is
+/// not a stream socket.
 fn own_stream(number: RawFd) -> Option<OwnedFd> {
     own(number, |file| {
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
     })
 }
 
-/// Owns the inherited descriptor of the node segment, if the descriptor is one of the segment of this job.
+/// Takes ownership of the inherited descriptor of the node segment; `None`: it is not a descriptor of the segment of
+/// this job.
 fn own_segment(boot: &Boot) -> Option<OwnedFd> {
     let (job, local_size) = (boot.job, boot.local_size());
     own(boot.segment_fd, |file| {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast paths of requests: requests that are complete already, or become complete after a bounded number of polls.
 //!
-//! Each function returns `None` or `false` if a request or a frame needs special handling. The caller then continues on
-//! the general path; requests that were collected before stay collected.
+//! Here *collecting* a request means what a successful wait or test does: the request is freed, or becomes inactive if
+//! it is persistent. Each function returns `None` or `false` if a request or a frame needs special handling. The caller
+//! then continues on the general path.
 
 use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
 use transport::{Arrived, NetWord, WordPoll};
@@ -21,9 +22,9 @@ pub enum Ended {
 }
 
 impl Universe {
-    /// The fast path of waiting, for a receive that is plain or that [`receive_first`](crate::Messages::receive_first)
-    /// started. Polls a bounded number of times. `None`: the receive is not complete yet, or not plain; nothing was
-    /// collected.
+    /// The fast path of waiting, for a plain receive (not persistent, and of contiguous data) or one that
+    /// [`receive_first`](crate::Messages::receive_first) started. Polls a bounded number of times. `None`: nothing was
+    /// collected, because the receive is not complete yet or not plain.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_awaited(token) {
@@ -32,8 +33,8 @@ impl Universe {
         }
     }
 
-    /// The second part of [`wait_briefly`](Self::wait_briefly): the next frame is not a message of eight bytes for this
-    /// receive.
+    /// The second part of [`wait_briefly`](Self::wait_briefly), if the next frame is not a message of eight bytes for
+    /// this receive.
     #[inline(never)]
     fn wait_a_little(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_small(token) {
@@ -52,8 +53,8 @@ impl Universe {
         }
     }
 
-    /// The third part of [`wait_briefly`](Self::wait_briefly): the message was not taken in by the parts before, the
-    /// receive is complete already, or another frame comes first.
+    /// The last part of [`wait_briefly`](Self::wait_briefly), if the parts before did not collect the receive: it may
+    /// be complete already, or its message has not arrived, or another frame comes first.
     #[inline(never)]
     fn wait_for_other(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
@@ -74,7 +75,8 @@ impl Universe {
                 PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                     std::hint::spin_loop()
                 }
-                // The window of frames runs out every few frames, which is no reason to leave the fast path.
+                // After some hundreds of frames only a full poll returns more of them. That is no reason to leave the
+                // fast path.
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_without_first()
                 }
@@ -89,8 +91,8 @@ impl Universe {
         None
     }
 
-    /// Polls the network; several times if no other transport is in use. Takes in the frames found. Collects the
-    /// receive of `token` if one of these frames is its message of eight bytes.
+    /// Polls the network until a frame has arrived; at most once, or several times if no other transport is in use.
+    /// Takes in that frame. Collects the receive of `token` if the frame is its message, with a body of eight bytes.
     #[inline(always)]
     fn poll_network(&mut self, token: u32) -> Option<ReceivedMessage> {
         let polls = if self.messages.pump.fabric.is_all_networked() {
@@ -115,8 +117,8 @@ impl Universe {
         None
     }
 
-    /// Takes in a network frame with a body of eight bytes. Collects the receive of `token` if the frame is the message
-    /// for that receive.
+    /// Takes in a network frame with a body of eight bytes. If the frame is the message for the receive of `token`,
+    /// collects that receive.
     #[inline(always)]
     pub(crate) fn take_in_network_word(
         &mut self,
@@ -155,14 +157,13 @@ impl Universe {
         self.take_in_frame(&far.arrived());
     }
 
-    /// Whether a wait polls the network without leaving the fast path: if there is a network, and no other process
-    /// needs the core.
+    /// Whether a wait may poll the network on the fast path: a network is in use, and no other process needs the core.
     fn polls_network(&self) -> bool {
         self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
-    /// Starts an inactive persistent request. `false`: nothing was done, because the request is not such a request or
-    /// because gates are in use.
+    /// Starts an inactive persistent send or receive. `false`: nothing was done, because the request is not such a
+    /// request or because gates are in use (`gates.rs`).
     #[inline]
     pub fn start_fast(&mut self, token: u32) -> bool {
         if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
@@ -183,8 +184,8 @@ impl Universe {
         true
     }
 
-    /// Collects a persistent request that is complete, or becomes complete within a bounded number of polls; it is
-    /// inactive afterwards. `None`: nothing was collected.
+    /// Polls a bounded number of times for the completion of a persistent request, and collects it: it is inactive
+    /// afterwards. `None`: nothing was collected.
     #[inline(never)]
     pub fn wait_for_started(&mut self, token: u32) -> Option<Ended> {
         if !self.messages.pump.sides.is_empty() {
@@ -249,8 +250,8 @@ impl Universe {
         has_taken
     }
 
-    /// A turn of progress for a test of a send or receive in progress. `true`: the request is not complete. `false`: it
-    /// may be complete, or the general path has something to do.
+    /// For a test call on a send or receive in progress: makes a turn of progress. `true`: the request is not complete.
+    /// `false`: it may be complete, or the general path must continue.
     #[inline]
     pub fn is_not_yet(&mut self, token: u32) -> bool {
         let Some(request) = self.messages.find_request(token) else {
@@ -272,8 +273,8 @@ impl Universe {
         }
     }
 
-    /// Collects a send or receive that is complete and needs no special handling. The second value of the result:
-    /// whether the handle stays valid, because the request is persistent.
+    /// Collects a send or receive that is complete and needs no special handling; `None`: the request is not such a
+    /// request. The second value of the result: whether the handle stays valid, because the request is persistent.
     #[inline]
     pub fn collect_fast(&mut self, token: u32) -> Option<(Ended, bool)> {
         if !self.messages.is_collectable(token) {
@@ -294,9 +295,9 @@ impl Universe {
     }
 }
 
-/// Consecutive polls of the network if no other transport is in use.
+/// Maximum number of consecutive polls of the network if no other transport is in use.
 const NETWORK_POLLS: u32 = 16;
-/// Polls of the fast path before the wait continues on the general path, which polls everything.
+/// Maximum number of polls of the fast path, before the wait continues on the general path.
 const BRIEF_POLLS: u32 = 64;
-/// The token of no request.
+/// A token that no request has.
 const NO_TOKEN: u32 = 0;

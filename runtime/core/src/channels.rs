@@ -36,7 +36,8 @@ impl ProcessChannels {
         Self { own }
     }
 
-    /// Makes one end of a channel between two ranks of a communicator. Local. `None`: there is no such rank.
+    /// Makes this process's end of a channel to another rank of a communicator. Sends nothing. `None`: the communicator
+    /// does not have the rank in `end`.
     ///
     /// # Errors
     /// Those of [`channel::Channels::declare`].
@@ -56,7 +57,7 @@ impl ProcessChannels {
         Some(self.own.declare(&mut messages.pump.fabric, key, memory))
     }
 
-    /// Starts all of these channel ends, the receives first. If there is an error, none is started.
+    /// Starts all of these channel ends, the receiving ends first. If there is an error, none is started.
     ///
     /// # Errors
     /// Those of [`channel::Channels::start`].
@@ -69,7 +70,7 @@ impl ProcessChannels {
         self.own.start(&mut messages.pump.fabric, ids)
     }
 
-    /// Whether each of these channel ends has completed, or is not started.
+    /// Whether none of these channel ends is in progress: each has completed, or was not started.
     ///
     /// # Errors
     /// Those of [`channel::Channels::are_done`].
@@ -78,7 +79,7 @@ impl ProcessChannels {
         self.own.are_done(ids)
     }
 
-    /// Collects all of these channel ends.
+    /// Collects all of these channel ends: they become inactive and can be started again.
     ///
     /// # Errors
     /// Those of [`channel::Channels::collect`].
@@ -108,13 +109,14 @@ impl ProcessChannels {
         self.own.free(&mut messages.pump.fabric, id)
     }
 
-    /// Records that this process starts nothing more in the context of a communicator, and informs the peers that wait
-    /// for it there.
+    /// Records that this process will start no more channel ends of a communicator, and informs the peers whose channel
+    /// ends wait for it.
     pub fn leave(&mut self, messages: &mut Messages, comm: &Comm) {
         self.own.leave(&mut messages.pump.fabric, comm.context.0);
     }
 
-    /// The error of the last message of a channel end that was collected; if the peer is dead, also the reason.
+    /// The error of the last message of a collected channel end, and the reason if the peer is dead. `None`: the
+    /// message had no error.
     ///
     /// # Errors
     /// Those of [`channel::Channels::failed`].

@@ -142,8 +142,8 @@ impl Group {
 /// A communicator (MPI 5.0 sections 7.4 and 7.6).
 #[derive(Clone, Debug)]
 pub struct Comm {
-    /// Context id of its point-to-point messages. Its collectives use the next context id. The one after that is for
-    /// messages by which other communicators are made from this one.
+    /// Context id of its point-to-point messages. Its collectives use the next context id. The context id after that is
+    /// for messages by which other communicators are made from this one.
     pub context: ContextId,
     /// Processes of the communicator; in an intercommunicator, of the local group.
     pub group: Group,
@@ -154,14 +154,15 @@ pub struct Comm {
     /// Topology of the communicator (MPI 5.0 chapter 8), if it has one.
     pub topology: Option<Arc<Topology>>,
     calls: Rc<CommCalls>,
-    /// The tag of the collective call that this copy was made for, if any.
+    /// The tag of the collective call for which this copy was made; `None`: it was not made for one call.
     tag: Option<i32>,
-    /// This process's seat at the board of its ranks, used for small collectives.
+    /// This process's seat at the [board](transport::seat) of its ranks, which small collectives use; `None`: the ranks
+    /// have no board.
     pub(crate) seat: Option<Rc<Seat>>,
-    /// Whether other communicators, of other processes, have the same context id, which therefore cannot identify a
-    /// board.
+    /// Whether other communicators, of other processes, may have the same context id. Then it cannot identify a board.
     shares_context: bool,
-    /// The ranks grouped by node, computed on first use. Inner `None`: grouping is of no use, or a node is unknown.
+    /// The ranks grouped by node, computed on first use. Inner `None`: they are not grouped, because that is of no use
+    /// or the node of a rank is unknown.
     pub(crate) nodes: Rc<OnceCell<Option<Rc<CommNodes>>>>,
     /// The row of this communicator in the table for debuggers.
     pub(crate) row: Option<&'static CommRow>,
@@ -174,20 +175,19 @@ struct CommCalls {
     collectives: Cell<u32>,
     /// Number of persistent collectives initialized.
     persistent: Cell<u32>,
-    /// Whether the last call has sent and received nothing yet.
+    /// Whether the last call has not started yet: it has no tag, and has sent and received nothing.
     idle: Cell<bool>,
-    /// Whether a call ended before it started, because its arguments were wrong: the other ranks may still be in that
-    /// call.
+    /// Whether a call of this rank has ended before it started, because its arguments were wrong. The other ranks may
+    /// still be in that call.
     missed: Cell<bool>,
-    /// Number of the next call and the board's round, if the fast path has already arrived at the board for that call.
+    /// If the fast path has already arrived at the board for a call: the number of that call, and the round.
     begun: Cell<Option<(u32, Round)>>,
-    /// Number of a call that the fast path began, and how many broadcast queue entries the fast path took for that
-    /// call.
+    /// Number of a call that the fast path began, and how many broadcast queue entries it has read for that call.
     read_entries: Cell<(u32, usize)>,
 }
 
 impl Comm {
-    /// An intracommunicator without a topology, with no calls yet.
+    /// An intracommunicator without a topology, in which no collective was called yet.
     #[must_use]
     pub fn new(context: ContextId, group: Group, rank: u32) -> Self {
         Self {
@@ -205,7 +205,8 @@ impl Comm {
         }
     }
 
-    /// Marks this communicator as one of several that different processes make at once with one context id.
+    /// Marks this communicator as one of several communicators with the same context id, which disjoint groups of
+    /// processes make at the same time.
     #[must_use]
     pub fn sharing_context(self) -> Self {
         Self {
@@ -232,7 +233,7 @@ impl Comm {
         Self { topology, ..self }
     }
 
-    /// A duplicate with another context id: the same processes and topology.
+    /// A duplicate with the same processes and topology, but with another context id.
     #[must_use]
     pub fn with_context(&self, context: ContextId) -> Self {
         Self {
@@ -249,8 +250,8 @@ impl Comm {
 
     /// A copy for one collective call, and for all steps of that call.
     ///
-    /// The call is counted here, whatever its outcome: even if the arguments are wrong on only one rank, the tags of
-    /// later calls must agree.
+    /// The call is counted here, before its arguments are checked: if they are wrong on only one rank, the tags of
+    /// later calls must still agree.
     #[must_use]
     pub fn for_one_call(&self) -> Self {
         let tag = Some(count(&self.calls.collectives));
@@ -269,7 +270,7 @@ impl Comm {
         self.row
     }
 
-    /// A copy for all starts of one persistent collective, like that of [`for_one_call`](Self::for_one_call).
+    /// A copy for all starts of one persistent collective. They have one tag, which no other call has.
     #[must_use]
     pub fn for_persistent_calls(&self) -> Self {
         let tag = Some(count(&self.calls.persistent) | PERSISTENT);
@@ -279,30 +280,32 @@ impl Comm {
         }
     }
 
-    /// The tag of the next collective. All ranks call collectives in the same order (MPI 5.0 section 6.14), so the tag
-    /// is the same at all ranks; several calls may be in progress at once.
+    /// Marks the call as started, and returns its tag. If this is not a copy for one call, counts the call first. All
+    /// ranks call collectives in the same order (MPI 5.0 section 6.14), so the tag is the same at all ranks; several
+    /// calls may be in progress at the same time.
     pub(crate) fn next_tag(&self) -> i32 {
         self.calls.idle.set(false);
         self.tag.unwrap_or_else(|| count(&self.calls.collectives))
     }
 
-    /// Whether this rank ended a call before it started, and the other ranks may still be in that call.
+    /// Whether this rank has missed a call: the call ended here before it started, and the other ranks may still be in
+    /// it.
     pub(crate) fn has_missed(&self) -> bool {
         self.calls.missed.get()
     }
 
-    /// Records that this rank has synchronized with the others in a call.
+    /// Records that this rank has synchronized with all other ranks since it missed a call.
     pub(crate) fn clear_missed(&self) {
         self.calls.missed.set(false);
     }
 
-    /// Whether the ranks have a board. All ranks have a seat at it, or none has.
+    /// Whether the ranks have a board. Either all ranks have a seat at it, or none has.
     #[must_use]
     pub fn has_board(&self) -> bool {
         self.seat.is_some()
     }
 
-    /// The number of the next call. `None`: the call before never started at this rank.
+    /// The number of the next call. `None`: this rank has missed a call, or its last call has not started.
     #[inline]
     pub(crate) fn upcoming_call(&self) -> Option<u32> {
         let calls = &self.calls;
@@ -326,18 +329,20 @@ impl Comm {
         self.calls.begun.set(Some((number, round)));
     }
 
-    /// Records that this rank has taken `entries` entries for call `number`. The general path continues the call.
+    /// Records that this rank has read `entries` entries for call `number`. The general path continues the call.
     pub(crate) fn record_read_entries(&self, number: u32, entries: usize) {
         self.calls.read_entries.set((number, entries));
     }
 
-    /// How many entries were [taken](Self::record_read_entries) for call `number`; 0 at a second request.
+    /// Returns and clears the number of entries that the fast path has [read](Self::record_read_entries) for call
+    /// `number`.
     pub(crate) fn take_read_entries(&self, number: u32) -> usize {
         let (read_entries, entries) = self.calls.read_entries.take();
         if read_entries == number { entries } else { 0 }
     }
 
-    /// The round that was [begun](Self::begin_on_fast_path) for call `number`; `None` at a second request.
+    /// Returns and clears the round in which the fast path has [arrived](Self::begin_on_fast_path) for call `number`;
+    /// `None`: it has arrived in no round for that call.
     pub(crate) fn begun_on_fast_path(&self, number: u32) -> Option<Round> {
         let (begun, round) = self.calls.begun.take()?;
         (begun == number).then_some(round)
@@ -362,8 +367,8 @@ impl Comm {
         self.remote.as_ref().unwrap_or(&self.group)
     }
 
-    /// The local group as an intracommunicator with the same context ids. The local and the remote group have no
-    /// process in common, so messages inside a group cannot be confused with messages between the groups.
+    /// An intracommunicator of the local group, with the context ids of this communicator. The local and the remote
+    /// group have no process in common, so messages inside a group cannot be confused with messages between the groups.
     #[must_use]
     pub fn local(&self) -> Self {
         Self {
@@ -420,12 +425,12 @@ impl Comm {
     }
 }
 
-/// A collective call in progress.
+/// Records for tools and debuggers that a collective call is in progress, until it is dropped.
 #[derive(Debug)]
 pub struct CallGuard {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
-    /// When the call began, if a tool measures the duration.
+    /// When the call began, if a tool measures how long collectives take.
     at: Option<Instant>,
 }
 

@@ -14,7 +14,8 @@ pub(crate) struct CommRows {
     table: Box<CommTable>,
     chunks: usize,
     free: Vec<&'static CommRow>,
-    /// The rows in use, by context id, each with the groups whose tables it points into.
+    /// The rows in use, by context id. Each is stored with the groups whose tables it points to, so that these stay
+    /// allocated.
     used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
     /// Counters of communicators.
     counters: Arc<EngineCounters>,
@@ -34,7 +35,7 @@ impl CommRows {
         &self.table
     }
 
-    /// Assigns a row to a communicator. A communicator without processes is still being made, and gets none.
+    /// Assigns a row to a communicator. A communicator without processes is still being made, and gets no row.
     pub(crate) fn open(&mut self, comm: &mut Comm) {
         if comm.size() == 0 {
             return;
@@ -68,7 +69,8 @@ impl CommRows {
         }
     }
 
-    /// Marks a communicator freed while operations on it are pending. Its row stays until [`close`](Self::close).
+    /// Marks a communicator as freed. Its row stays until [`close`](Self::close), because operations on the
+    /// communicator may be pending.
     pub(crate) fn retire(&self, context: u32) {
         if let Some((row, _)) = self.used.get(&context) {
             row.retire();
@@ -86,7 +88,8 @@ impl CommRows {
         }
     }
 
-    /// Adds rows. There can be more rows than communicator handles, so every communicator that has a handle gets a row.
+    /// Adds rows. The table has room for more rows than there can be communicator handles, so every communicator with a
+    /// handle gets a row.
     fn add_chunk(&mut self) {
         if self.chunks == queue_layout::COMM_CHUNKS {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The communicators of this process, by context id: their members and ranks, their boards, and their rows for
-//! debuggers. Nothing here sends or waits.
+//! The communicators of this process, by context id: their members and ranks, their [boards](transport::seat) (shared
+//! memory for collectives), and their rows for debuggers. Nothing here sends or waits.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -26,10 +26,10 @@ use crate::var::{Variable, VariableValues};
 pub struct Comms {
     /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
     predefined: [Comm; 2],
-    /// Groups that differ from that of `MPI_COMM_WORLD`, by context id. Used for the source in a status, and to find
-    /// the operations that fail when a rank is lost.
+    /// Groups that are not that of `MPI_COMM_WORLD`, by context id; of an intercommunicator, the remote group. They
+    /// give the source in a status, and determine which operations fail when a rank is lost.
     groups: FxHashMap<u32, Group>,
-    /// The context id that was last not found in `groups`: ranks in its communicator are world ranks.
+    /// The last context id that was looked up and is not in `groups`: ranks in its communicator are world ranks.
     plain: Cell<u32>,
     /// Context ids of communicators that were freed while operations on them were pending.
     ending: Vec<u32>,
@@ -41,7 +41,7 @@ pub struct Comms {
 pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
 
 impl Comms {
-    /// The predefined communicators.
+    /// A table with only the predefined communicators.
     pub(crate) fn new(
         roster: &Roster,
         fabric: &Fabric,
@@ -52,7 +52,7 @@ impl Comms {
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
         let mut rows = CommRows::with_counters(counters);
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
-        // If all ranks are on one node, it has the board of the node.
+        // If all ranks are on one node, `MPI_COMM_WORLD` uses the board of the node.
         take_seat(&mut world, fabric, NODE_BOARD);
         let myself = Comm::new(SELF_CONTEXT, Group::of(vec![me]), 0);
         let mut predefined = [world, myself];
@@ -82,21 +82,21 @@ impl Comms {
         self.predefined[1].clone()
     }
 
-    /// Reserves a context id that no communicator of the job has, and no board. For communicators of disjoint groups
-    /// that share one context id, and therefore cannot share a board; other communicators get their context ids from
-    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has no context id left;
-    /// the members then [agree](Self::propose_context) on one, like those of a communicator over several jobs.
+    /// Reserves a context id that no communicator of the job has, without a board. It is for several communicators of
+    /// disjoint groups that get the same context id, for which a board would be ambiguous; for other communicators use
+    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has no context id left.
+    /// The members then [agree](Self::propose_context) on one, like those of a communicator over several jobs.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         self.contexts.reserve()
     }
 
-    /// Gives back a reserved context id that is not needed.
+    /// Returns a reserved context id that is not needed.
     pub(crate) fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
     }
 
-    /// The context id that this process proposes when the members of a communicator agree on one; at least `from`. The
-    /// highest proposal is chosen if all members can [keep](Self::keep_context) it.
+    /// The context id that this process proposes when the members of a communicator agree on one. It is at least
+    /// `from`. The members select the highest proposal, if all of them can [keep](Self::keep_context) it.
     ///
     /// # Errors
     /// When all context ids are used.
@@ -106,13 +106,13 @@ impl Comms {
             .ok_or(Error::ContextsExhausted)
     }
 
-    /// Keeps a context id that was agreed on, until its communicator is freed. `false`: another communicator has this
-    /// id.
+    /// Marks a context id that was agreed on as used, until its communicator is freed. `false`: another communicator of
+    /// this process uses this id.
     pub fn keep_context(&mut self, context: ContextId) -> bool {
         self.contexts.keep(context)
     }
 
-    /// Releases a context id that was kept.
+    /// Releases a context id that was marked by [`keep_context`](Self::keep_context).
     pub fn free_context(&mut self, context: ContextId) {
         self.contexts.free(context);
     }
@@ -123,7 +123,7 @@ impl Comms {
         group.peers().any(|peer| peer.0 >= self.world_size())
     }
 
-    /// Registers a new communicator, whose ranks need not be world ranks. Takes a seat at its board, if there is one.
+    /// Registers a new communicator. Takes a seat at its board, if there is one.
     pub(crate) fn adopt(&mut self, fabric: &mut Fabric, comm: &mut Comm) {
         let key = comm.context.0;
         if !comm.is_inter() && comm.size() > 1 {
@@ -131,7 +131,7 @@ impl Comms {
         }
         // A communicator without processes is still being made.
         if comm.seat.is_none() && comm.size() > 0 {
-            // A leader on this node may have claimed a board for it.
+            // The leader of the communicator, if it is on this node, may have claimed a board for the communicator.
             let groups = [Some(&comm.group), comm.remote.as_ref()];
             let members = groups.into_iter().flatten().flat_map(Group::peers);
             fabric.decline_board(key, members.map(carrier));
@@ -164,7 +164,8 @@ impl Comms {
         self.ending.push(context.0);
     }
 
-    /// Drops the groups and rows of freed communicators whose context ids no request uses.
+    /// Drops the groups and rows of freed communicators without pending operations. `used`: the context ids of all
+    /// requests.
     pub(crate) fn forget_ended(&mut self, used: &HashSet<u32>) {
         let (groups, rows, contexts) = (&mut self.groups, &mut self.rows, &mut self.contexts);
         self.ending.retain(|context| {
@@ -188,8 +189,8 @@ impl Comms {
         self.rank_in_other(context, peer)
     }
 
-    /// Whether ranks in the communicator with this context id are known to be peer numbers. `false`: they may be peer
-    /// numbers or not.
+    /// Whether ranks in the communicator with this context id are known to be peer numbers. `false`: they may differ
+    /// from peer numbers.
     #[inline(always)]
     #[must_use]
     pub fn is_plain(&self, context: ContextId) -> bool {

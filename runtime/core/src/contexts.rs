@@ -2,13 +2,13 @@
 //! Context ids (MPI 5.0 section 7.1.1), which separate the messages of communicators. No process may have two
 //! communicators with one context id.
 //!
-//! - If all members are of one job, the leader of the new communicator chooses a context id, from those that no other
-//!   process of the job [hands out](Contexts::reserve): the id begins with the leader's rank in a prefix code (Elias
-//!   delta). So the ids do not depend on the size of the job, and low ranks have more of them.
-//! - If members are of several jobs, or the leader has no id left, the members *agree* on one. Each member proposes the
-//!   [lowest](Contexts::lowest_free) id that it does not use, and the highest proposal is chosen if all members can
-//!   [keep](Contexts::keep) it; else they try again with higher ids. Ids that were agreed on have the highest bit set,
-//!   and are reused when freed.
+//! - If all members are of one job, the leader of the new communicator [chooses](Contexts::reserve) a context id from
+//!   its own range, which no other process of the job uses: these ids begin with the leader's rank in a prefix code
+//!   (Elias delta). So the ranges do not depend on the size of the job, and low ranks have more ids.
+//! - If the members are of several jobs, or the leader has no id left, the members *agree* on an id. Each member
+//!   proposes the [lowest](Contexts::lowest_free) id that it does not use. The highest proposal is used if all members
+//!   can [keep](Contexts::keep) it; else they try again with higher ids. Ids that were agreed on have the highest bit
+//!   set, and are reused when freed.
 
 use std::collections::HashSet;
 
@@ -21,14 +21,14 @@ use crate::comm::CONTEXT_STEP;
 pub(crate) struct Contexts {
     rank: u32,
     handed_out: u32,
-    /// Limit of `handed_out`.
+    /// Maximum of `handed_out`.
     most: u32,
-    /// Ids that were agreed on, or are being agreed on.
+    /// Ids with the highest bit that this process uses, or that members are about to agree on.
     kept: HashSet<ContextId>,
 }
 
 impl Contexts {
-    /// The context ids of a rank of the job, which hands out at most `most` of them.
+    /// The context ids of rank `rank` of the job, which chooses at most `most` ids as a leader.
     pub(crate) fn new(rank: u32, most: u32) -> Self {
         Self {
             rank,
@@ -45,7 +45,7 @@ impl Contexts {
         Some(context)
     }
 
-    /// Gives back a reserved context id. If it was reserved last, it is reused.
+    /// Returns a reserved context id. It is reused only if it was reserved last.
     pub(crate) fn release(&mut self, context: ContextId) {
         let last = self.handed_out.checked_sub(1);
         if last.and_then(|last| nth_of(self.rank, last)) == Some(context) {
@@ -53,31 +53,32 @@ impl Contexts {
         }
     }
 
-    /// The lowest context id, at least `from`, that members may agree on and that is not kept here; `None`: there is
-    /// none.
+    /// The lowest context id of at least `from` on which members can agree and which this process does not use; `None`:
+    /// it uses all of them.
     pub(crate) fn lowest_free(&self, from: u32) -> Option<ContextId> {
         let from = from.max(AGREED).checked_next_multiple_of(CONTEXT_STEP)?;
         let all = (from..=LAST).step_by(CONTEXT_STEP as usize).map(ContextId);
         all.into_iter().find(|context| !self.kept.contains(context))
     }
 
-    /// Keeps a context id for a communicator. `false`: another communicator has it.
+    /// Marks a context id as used by a communicator. `false`: another communicator of this process uses it.
     pub(crate) fn keep(&mut self, context: ContextId) -> bool {
         self.kept.insert(context)
     }
 
-    /// Frees a context id. If it was kept, it can be agreed on again.
+    /// Frees a context id. If the members had agreed on it, it can be used again.
     pub(crate) fn free(&mut self, context: ContextId) {
         self.kept.remove(&context);
     }
 }
 
-/// Whether a context id was agreed on: other processes may use it for another communicator at the same time.
+/// Whether members have agreed on a context id. Other processes may use such an id for another communicator at the same
+/// time.
 pub(crate) fn is_agreed(context: ContextId) -> bool {
     context.0 >= AGREED
 }
 
-/// Context id number `turn` of those that a rank hands out.
+/// Context id number `turn` of those that a rank chooses as a leader; `None`: it has no id with this number.
 fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     let (code, bits) = code_of(rank);
     let room = NUMBER_BITS.checked_sub(bits)?;
@@ -86,20 +87,22 @@ fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     is_within.then_some(ContextId(number * CONTEXT_STEP))
 }
 
-/// The Elias delta code of `rank + 1` (0 has no code), and the length of the code in bits.
+/// The Elias delta code of `rank + 1`, and its length in bits. Ranks are coded plus one because 0 has no code.
 fn code_of(rank: u32) -> (u64, u32) {
     let number = u64::from(rank) + 1;
     let bits = number.ilog2();
-    // The bit count of `number` in Elias gamma code: zeros, one fewer than the bits of the count, then the count.
+    // The code begins with the bit count of `number` in Elias gamma code: the count in binary, with one zero fewer
+    // before it than it has bits.
     let head_bits = 2 * (bits + 1).ilog2() + 1;
     let tail = number - (1 << bits);
     (u64::from(bits + 1) << bits | tail, head_bits + bits)
 }
 
-/// The lowest context id that is agreed on.
+/// The lowest context id on which members can agree.
 const AGREED: u32 = 1 << 31;
 const LAST: u32 = u32::MAX - CONTEXT_STEP + 1;
-/// Bits of a context id below [`AGREED`] without the bits below [`CONTEXT_STEP`].
+/// Number of bits of a context id that distinguish communicators of one job: those below [`AGREED`], without those
+/// below [`CONTEXT_STEP`].
 const NUMBER_BITS: u32 = AGREED.ilog2() - CONTEXT_STEP.ilog2();
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchanges network address records of the ranks of the job with the daemon. This process publishes its own record,
-//! and requests that of a peer when the transport first needs to reach that peer. Nothing blocks here: messages for
-//! which the socket has no room are sent in a later turn of the progress loop, which also polls for replies.
+//! Exchanges the network address records of ranks with the daemon. This process publishes its own record, and requests
+//! the record of a peer when the transport first needs to reach that peer. Nothing blocks here: messages for which the
+//! socket has no room are sent in a later turn of the progress loop, which also polls for replies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) struct Directory {
     outgoing: VecDeque<ToDaemon>,
     /// Number of requests without a reply.
     open: u32,
-    /// Number of turns since the last request or reply.
+    /// Number of turns since the last request or reply, or since the process last prepared to sleep.
     turns: u32,
     /// Time of the last request or reply; set when it is first needed.
     since: Option<Instant>,
@@ -52,7 +52,7 @@ impl Directory {
         self.reset_backoff();
     }
 
-    /// Sends a remark that the user should see only once per job.
+    /// Sends a remark to the daemon. The launcher prints equal remarks of all ranks only once.
     pub(crate) fn remark(&mut self, rank: u32, text: String) {
         self.outgoing.push_back(ToDaemon::Remark { rank, text });
     }
@@ -69,8 +69,8 @@ impl Directory {
         self.open == 0 && self.outgoing.is_empty()
     }
 
-    /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. Polls become rare
-    /// in a long wait, which is for a rank that has not called `MPI_Init`.
+    /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. After many turns
+    /// it polls only in some of them: such a long wait is for a rank that has not called `MPI_Init` yet.
     pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         while self
             .outgoing
@@ -126,9 +126,9 @@ impl Directory {
     }
 }
 
-/// Number of turns that each poll; after them, one turn in this many polls.
+/// The first turns of a wait for a reply all poll, up to this number. After that, one turn in this many polls.
 const EAGER_TURNS: u32 = 64;
-/// The sleep between two polls is short at first, and long after a long wait.
+/// The limit of a sleep between two polls grows from the first to the second of these values in a long wait.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
@@ -138,7 +138,7 @@ mod tests {
     use rustix::fd::OwnedFd;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-    /// A connection to a daemon, and the daemon's end of it.
+    /// A connection to a daemon: the end of the process, and the end of the daemon.
     fn line() -> (DaemonLink, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dispatches completions to the protocols that share the fabric of a process. Each protocol has its own [`Owner`].
+//! Dispatches the completions of the transport to the protocols of a process that use it: messages, gates and channels.
+//! Each protocol has its own [`Owner`].
 //!
 //! The kind of a frame, the id of a work request and an immediate contain the owner, which is decoded only here. A
 //! completion without a valid owner comes from a misbehaving peer: it is counted and has no other effect.
 //!
-//! Messages of the daemon are dispatched here too, and so is the loss of a peer, which affects nearly every part.
+//! Messages of the daemon and the loss of a peer are dispatched here too.
 
 use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
@@ -68,7 +69,7 @@ impl Universe {
     fn take_in_event(&mut self, completion: Completion) {
         match completion {
             Completion::Arrived(_) => {}
-            // With this completion the transport has returned the memory that was lent for the work request.
+            // With this completion the transport returns the memory that was lent for the work request.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.own.written(peer, immediate),
@@ -134,7 +135,7 @@ impl Universe {
             }
             DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
             DaemonEvent::Lost(rank, why) => {
-                // Takes in the messages that the rank sent before its end: they have arrived by now.
+                // Takes in the messages that the rank sent before it ended. They have arrived by now.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);

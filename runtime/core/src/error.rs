@@ -61,7 +61,7 @@ pub enum Error {
         /// Bytes of the destination.
         expected: u64,
     },
-    /// A rank sends more or less in a collective than its receiver expects.
+    /// In a collective, a rank sends more or fewer bytes than the receiver expects.
     #[error(
         "rank {rank} sent {given} bytes in this call, of which {expected} were expected: counts and datatypes of the ranks must match"
     )]
@@ -91,7 +91,8 @@ pub enum Error {
         ours: &'static str,
         /// Bytes of that call.
         our_bytes: u64,
-        /// A rank that called something else: its rank, its collective, and the bytes of its call.
+        /// A rank that called something else: its rank, its collective, and the bytes of its call; `None`: such a rank
+        /// is not known.
         theirs: Option<(u32, &'static str, u64)>,
     },
     /// A rank did not take part in a collective.

@@ -2,19 +2,22 @@
 //! Persistent requests between ranks of a node that repeat the same exchange: their data bypass the frame stream
 //! through [claimed gates](channel::claimed), copied once from the sender's memory to the receive buffer.
 //!
-//! A *class* is the messages of one sender to one receiver with one tag in one context. Once a receiver has started
-//! persistent receives of a class often enough, it sends BIND to the sender. If the sender's messages of the class come
-//! from persistent sends, it agrees with BOUND, which follows everything that it has sent before. From then on both
-//! ends count the messages of the class, whichever path a message takes. For the first waiting receive the receiver
-//! opens a gate with the number of the message for that receive, and the sender puts the message with that number
-//! through the gate. Nothing is announced: a message too large to be kept as unexpected waits for its gate.
+//! A *class* is the messages of one sender to one receiver with one tag in one context. All gates of a class are opened
+//! one after the other in one *gate line*, a few bytes of shared memory. The receiver's end of a gate line is an
+//! [inlet](channel::claimed::Inlet), the sender's end an outlet. When a receiver has started persistent receives of a
+//! class often enough, it makes an inlet and sends BIND with the name of the inlet. If the sender has started
+//! persistent sends of the class often enough, it answers BOUND, which arrives after everything that it has sent
+//! before. From then on the class is *bound*: both ends count its messages, whichever path a message takes. For the
+//! first waiting receive the receiver opens a gate with the number of the message for that receive, and the sender puts
+//! the message with that number through the gate. The sender sends no RTS: a message that is too large to be stored as
+//! unexpected waits for its gate.
 //!
 //! The engine still decides all matching. A receive with a gate is posted like any other receive. A message that is
-//! sent in frames also takes the next number, and finds the receive in its place in the queue. A class ends before
-//! anything else could match its message first: a receive outside the class that could match, a probe, or a cancel
-//! ([`MessageGates::before_receive`]). That needs no answer from the sender: the receiver revokes its gate, or finds
-//! that the message has arrived or is being written. Then the receiver sends UNBIND to the sender, which sends the
-//! waiting messages in frames. A sender may also end the class (LEFT).
+//! sent in frames also takes the next number, and matches the posted receive as usual. The receiver ends the binding of
+//! a class before a receive outside the class or a probe could match a message of the class, and before a receive of
+//! the class is cancelled ([`MessageGates::before_receive`]). It does so without an answer from the sender: it revokes
+//! its gate, or finds that the message has arrived or is being written. Then it sends UNBIND to the sender, which sends
+//! the waiting messages in frames. A sender may also end the binding (LEFT).
 //!
 //! | kind   | body                        | what the other side does |
 //! |--------|-----------------------------|---------------------------------------------------------|
@@ -23,9 +26,10 @@
 //! | UNBIND | the name                    | sends in frames again |
 //! | LEFT   | the name                    | opens gates no more |
 //!
-//! The word of the head of each of these frames is that of a message of the class. A frame has no effect if it names no
-//! class, or an inlet other than the present one of the class: it may have been sent before a frame in the other
-//! direction arrived.
+//! The word of the head of each of these frames is that of a message of the class. A BIND is answered with LEFT if the
+//! sender has started too few persistent sends of the class, or cannot reach the inlet. A BIND with another inlet
+//! replaces the binding of its class. A BOUND, UNBIND or LEFT has no effect if it names no class, or an inlet other
+//! than the present one of its class: it may have been sent before a frame in the other direction arrived.
 
 mod inbound;
 mod outbound;
@@ -77,7 +81,7 @@ struct GateMember {
     /// Token of the request; 0: the row is free.
     token: u32,
     class: u32,
-    /// The receive buffer as memory that the sender can write to, once it was needed.
+    /// The receive buffer as memory that the sender can write to; `None` before the first BIND needs it.
     place: Option<ReceiveRegion>,
 }
 
@@ -96,7 +100,7 @@ pub(crate) struct MessageGates {
     /// Number of inbound classes that are bound.
     bound_into: u32,
     bound_out: u32,
-    /// Inbound classes whose gates are open, or were open before the last turn.
+    /// Inbound classes whose gates are open. A class whose gate was closed stays in the list until the next turn.
     open: Vec<u32>,
     /// Outbound classes with waiting sends.
     waiting: Vec<u32>,
@@ -206,8 +210,8 @@ impl MessageGates {
         self.member(request).map(|member| member.class)
     }
 
-    /// To be called before a receive outside a class, or a probe, looks for a message. Ends the classes whose messages
-    /// the receive or probe could match.
+    /// To be called before a receive outside a class, or a probe, looks for a message. Ends the bindings of all classes
+    /// whose messages the receive or probe could match.
     #[cold]
     #[inline(never)]
     pub(crate) fn before_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
@@ -242,7 +246,7 @@ impl MessageGates {
                     peer: fields.peer,
                     tag: fields.tag,
                 };
-                // A cancelled message may have taken a number, and never arrive.
+                // The cancelled message may have taken a number although it will never arrive.
                 if let Some(class) = self.bound_out(name) {
                     self.leave(pump, class, true);
                 }
@@ -251,7 +255,7 @@ impl MessageGates {
         }
     }
 
-    /// Removes a request that the application frees from its class.
+    /// To be called when the application frees a request: removes it from its class, if it has one.
     pub(crate) fn forget_member(&mut self, pump: &mut Pump, request: RequestId) {
         if self.member(request).is_none() {
             return;
@@ -274,7 +278,7 @@ impl MessageGates {
         }
     }
 
-    /// Ends the classes of a freed communicator: its context id may be reused soon.
+    /// Ends the bindings of all classes of a freed communicator, because its context id may be reused soon.
     pub(crate) fn forget(&mut self, pump: &mut Pump, context: ContextId) {
         for class in 0..index(self.into.len()) {
             if self.into[class as usize].name.context == context.0 {
@@ -290,7 +294,7 @@ impl MessageGates {
         }
     }
 
-    /// Ends the classes of a lost peer.
+    /// Ends the bindings of all classes of a lost peer. Its inbound classes are never bound again.
     pub(crate) fn lose(&mut self, pump: &mut Pump, peer: Peer) {
         for class in 0..index(self.into.len()) {
             if self.into[class as usize].name.peer == peer.0 {
@@ -336,7 +340,8 @@ impl MessageGates {
         moved
     }
 
-    /// The last check before this process sleeps: whether an awaited gate was opened, or passed by its message.
+    /// The last check before this process sleeps: whether a gate that a send waits for is open, or a message has come
+    /// through a gate of this process.
     pub(crate) fn has_arrivals(&self) -> bool {
         let is_written = |class: &u32| self.into[*class as usize].is_written();
         let is_open = |class: &u32| self.out[*class as usize].is_open();
@@ -355,7 +360,7 @@ fn send_frame(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
     pump.engine.queue_frame(name.peer(), head, &inlet);
 }
 
-/// Completes a receive whose bytes were written. `bytes`: the length of the message, as the sender states it.
+/// Completes a receive whose data the sender has written. `bytes`: the length of the message according to the sender.
 fn end_receive(pump: &mut Pump, request: RequestId, bytes: u64) {
     let room = pump.engine.arena().fields(request).bytes;
     pump.engine.received_by_gate(request, bytes.min(room));
@@ -366,7 +371,7 @@ fn index(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Limit of the number of classes in each direction.
+/// Maximum number of classes in each direction.
 const MAX_CLASSES: usize = 1 << 16;
 
 #[cfg(test)]

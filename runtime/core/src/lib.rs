@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine, which
-//! decides, and the transport, which moves bytes.
+//! The state of a process: its communicators, datatypes and requests, the progress loop, and the pump, which connects
+//! the engine and the transport. The engine decides, the transport moves bytes.
 //!
 //! **Knows** both `engine` and `transport`; the launcher's messages (`wireup`); the application's buffers. **Never**
 //! sees a C handle or an error class: these belong to `mpi-abi`. The only functions of the application that it calls
@@ -12,8 +12,9 @@
 //! turn; `visit.rs` has the only loop in which calls wait.
 //!
 //! # Threads
-//! One thread at a time visits a [`Universe`]. If other threads may visit, nothing blocks during a visit: a waiting
-//! call makes one short visit after another ([`Visit`]), so that the lock can be handed over between two visits.
+//! A [`Universe`] is accessed in *visits*, by one thread at a time. If other threads may visit, nothing blocks during a
+//! visit: a waiting call makes one short visit after another ([`Visit`]), and the lock can be handed over between two
+//! of them.
 
 mod awaits;
 mod boot;
@@ -55,7 +56,7 @@ pub mod var;
 mod visit;
 mod waiting;
 
-/// The lock between the threads of a process, and what it needs.
+/// The lock by which the threads of a process take turns, and what it needs.
 pub mod thread {
     pub use transport::wait::{
         fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,

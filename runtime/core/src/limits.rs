@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The message sizes at which protocols change: their values from the settings, and changes by a tool.
+//! The message sizes at which the protocol of a send changes. They come from the settings, and a tool may change them.
 
 use engine::Engine;
 
@@ -20,7 +20,7 @@ pub(crate) struct SendLimits {
 }
 
 impl SendLimits {
-    /// Takes the sizes from the engine's limits.
+    /// The sizes by the limits in `config`, for frames of at most `most_bytes` bytes.
     pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {
             eager_bytes: config.eager_limit_bytes,
@@ -56,7 +56,7 @@ impl SendLimits {
         if self.at_once_below_bytes != 0 {
             self.at_once_below_bytes = eager.saturating_add(1);
         }
-        // The fast path of eight-byte messages compares no sizes, so it is switched on and off.
+        // The fast path of eight-byte messages compares no sizes. It is off while the eager limit is below eight bytes.
         let guards = eager < WORD_BYTES;
         if self.guards_words != guards {
             self.guards_words = guards;
@@ -79,10 +79,11 @@ pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineC
     }
 }
 
-/// The early limit. It is 0 if the eager limit is 0: that setting announces every message with an RTS.
+/// The early limit: the size up to which large messages are sent without waiting for a CTS. It is `wanted`, but 0 if
+/// the eager limit is 0: with that setting every message is announced with an RTS and waits.
 fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
     if eager_limit_bytes == 0 { 0 } else { wanted }
 }
 
-/// Largest message of the fast path.
+/// Number of bytes of a message on the fast path of eight-byte messages.
 const WORD_BYTES: u64 = 8;

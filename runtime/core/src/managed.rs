@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Joins the job of another launcher: Slurm's `srun`, MPICH's or Intel's `mpiexec`, `prterun`, Flux. Such a rank has no
-//! daemon of rmpi. This module provides what a daemon provides for ranks, from the data of the launcher's server
+//! daemon of rmpi. This module does for the rank what a daemon would do, with data from the launcher's server
 //! (`manager.rs`) and together with the other ranks of the node (`neighbours.rs`).
 //!
 //! # How such a rank starts
 //! 1. The rank finds a server (`found.rs`), which gives its rank and the size of the job.
-//! 2. The ranks of a node meet at an abstract socket name derived from the name of the job. The first rank to bind that
-//!    name leads; the others connect to it. Rank 0 stores the job's keys at the server. Then all ranks pass a barrier.
-//! 3. The leader now has the list of the ranks of its node. It makes the node segment, and sends to each neighbour what
-//!    a daemon would send: a [`Boot`], and the descriptor of the segment. The segment has no name, so nothing of it
-//!    remains, however the job ends.
+//! 2. All ranks of a node try to bind an abstract socket name derived from the name of the job. The first to succeed is
+//!    the *leader* of the node; the others, its *guests*, connect to it. Rank 0 stores the job's keys at the server.
+//!    Then all ranks pass a barrier.
+//! 3. The leader now has the list of the ranks of its node. It makes the node segment, and sends each guest what a
+//!    daemon would send: a [`Boot`], and the descriptor of the segment. The segment has no name, so nothing is left of
+//!    it however the job ends.
 //! 4. If the job has other nodes, each rank stores its network address record at the server, and the leader of each
 //!    node also stores the ranks of its node. All ranks pass a second barrier. Then the leaders check whether any node
 //!    has more ranks than CPUs.
 //!
 //! # Afterwards
 //! [`Managed`] substitutes for the daemon: it answers messages to a daemon ([`ToDaemon`]) with a daemon's replies
-//! ([`ToRank`]). It reports a rank of this node that has ended without `MPI_Finalize`; the leader of the node detects
-//! that by the end of the connection. Whether the job then ends depends on the launcher, or on the operations that need
-//! the lost rank.
+//! ([`ToRank`]). It also reports a rank of this node that has ended without `MPI_Finalize`: the leader of the node
+//! detects the end of that rank's connection. The job then ends if the launcher ends it, or if an operation needs the
+//! lost rank.
 
 mod found;
 mod manager;
@@ -48,7 +49,7 @@ pub(crate) struct Managed {
     process: u32,
 }
 
-/// What a process has when it has joined a job.
+/// The result of [`Managed::join`].
 pub(crate) struct JoinedJob {
     pub(crate) boot: Boot,
     pub(crate) managed: Managed,
@@ -68,7 +69,7 @@ impl Managed {
                 segment,
             }),
             Err(error) => {
-                // With an abort the other ranks do not wait for this rank.
+                // After the abort the other ranks do not wait for this rank.
                 let _ = manager.abort(1, &error.to_string());
                 Err(error)
             }
@@ -94,7 +95,7 @@ impl Managed {
         }
         let (neighbours, boot, segment) = match entered {
             NodeEntry::Leader(mut leader) => {
-                // Each guest has connected before it entered the barrier.
+                // All guests have connected by now, because each did so before it entered the barrier.
                 leader.admit(size)?;
                 leader.close_listener();
                 let keys = manager.get(0, "keys")?.unwrap_or_default();
@@ -127,7 +128,7 @@ impl Managed {
     }
 
     /// Publishes this process's network address record to other nodes. Sets in `boot` the node of each rank, and
-    /// whether any node of the job has more ranks than CPUs. Either all ranks of the job call it, or none.
+    /// whether any node of the job has more ranks than CPUs. Collective over the job.
     ///
     /// # Errors
     /// When the server fails.
@@ -207,7 +208,7 @@ impl Managed {
                 }
                 Err(error) => {
                     eprintln!("rmpi: rank {}: {error}", self.manager.rank());
-                    // The other ranks would wait for this rank, which ends.
+                    // This rank ends. Without the abort the other ranks would wait for it.
                     let _ = self.manager.abort(1, &error.to_string());
                     return ControlInput::End;
                 }
@@ -219,8 +220,8 @@ impl Managed {
         }
     }
 
-    /// Whether the process may exit: it has finalized MPI, or it is a forked child, which has a copy of the rank's
-    /// state but is not the rank.
+    /// Whether the exit of this process is not a failure of the rank: the rank has finalized MPI, or this is a forked
+    /// child process, which only has a copy of the rank's state.
     pub(crate) fn may_end(&self) -> bool {
         self.is_through || self.process != std::process::id()
     }
@@ -258,9 +259,9 @@ fn check_place(rank: u32, size: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Determines whether a node of the job has more ranks than CPUs, and the node of each rank. Fetches two records for
-/// each node: that of one of its ranks, and that of the node. The number of a node is its lowest rank; all ranks of the
-/// job compute the same result.
+/// Determines whether any node of the job has more ranks than CPUs, and the node of each rank. Reads two values from
+/// the server for each node: that of one of its ranks, and that of the node. The number of a node is its lowest rank.
+/// All ranks of the job compute the same result.
 fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     let size = manager.size();
     let mut is_crowded = false;
@@ -291,7 +292,7 @@ fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     Ok((is_crowded, NodeMap::new(nodes)))
 }
 
-/// What a daemon would send to this rank, on a node with the ranks and usable CPUs in `near`.
+/// The [`Boot`] that a daemon would send to this rank. `near`: the ranks of its node, and the CPUs that they may use.
 fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Result<Boot, Error> {
     let (rank, (ranks, cpus)) = (manager.rank(), near);
     let twice = || Error::Boot("the launcher has given two processes the same rank".to_owned());
@@ -323,7 +324,7 @@ fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Res
     })
 }
 
-/// What a daemon would send to another rank of the node.
+/// The [`Boot`] that a daemon would send to rank `rank` of the node. `boot`: that of this rank.
 fn boot_like(boot: &Boot, rank: u32) -> Boot {
     let place = boot.ranks.as_slice().iter().position(|near| *near == rank);
     Boot {
@@ -335,7 +336,7 @@ fn boot_like(boot: &Boot, rank: u32) -> Boot {
     }
 }
 
-/// The number and keys of a job, which its ranks share and no other job has.
+/// The number and keys of a job. All its ranks have them, and no other job does.
 struct JobKeys {
     job: u64,
     /// A number of 31 bits.

@@ -3,9 +3,9 @@
 //! completes them.
 //!
 //! [`Messages`] has three parts. The [pump](Pump) contains engine and transport, and moves the data as the engine
-//! decides. [Gates](MessageGates) carry persistent requests past the engine; they are informed of each operation that
-//! could interfere. [Bundles](Bundles) are requests composed of other requests. Nothing here depends on communicators,
-//! on tasks or on how a process waits.
+//! decides. [Gates](MessageGates) move the data of persistent requests without the engine; they must be called before
+//! each operation that could match a message of such a request. [Bundles] are requests composed of other
+//! requests. Nothing here depends on communicators, on tasks or on how a process waits.
 //!
 //! | topic                                                | file |
 //! |------------------------------------------------------|--------------------------|
@@ -14,7 +14,8 @@
 //! | several operations for one request, buffered sends   | `messages/bundle.rs` |
 //! | queries of requests, records for tools and debuggers | here |
 //!
-//! Sends are started through [`Universe::sending`](crate::Universe::sending), which polls for arrivals now and then.
+//! Sends are started through [`Universe::sending`](crate::Universe::sending), which polls for arrivals once in some
+//! number of sends.
 
 mod bundle;
 mod p2p;
@@ -42,7 +43,7 @@ pub struct Messages {
     pub(crate) pump: Pump,
     pub(crate) gates: MessageGates,
     pub(crate) bundles: Bundles,
-    /// Sends since the last poll for arrivals.
+    /// Number of sends since the last poll for arrivals.
     pub(crate) sends_since_poll: u32,
 }
 
@@ -59,14 +60,15 @@ impl Messages {
         }
     }
 
-    /// Counts a send. `true`: arrivals must be polled before the send starts.
+    /// Counts a send. `true`: the process must poll for arrivals before the send starts.
     #[inline(always)]
     pub(crate) fn is_poll_due(&mut self) -> bool {
         self.sends_since_poll += 1;
         self.sends_since_poll >= live_u32(Variable::SendsPerLook)
     }
 
-    /// Gives every send a request that exists until it is collected, so that a debugger also sees completed sends.
+    /// From now on gives every send a request, which exists until a wait or test of the application frees it, so a
+    /// debugger also sees completed sends.
     pub fn keep_sends(&mut self) {
         self.pump.limits.keep_sends();
     }
@@ -77,7 +79,7 @@ impl Messages {
         self.pump.limits.sends_at_once(bytes)
     }
 
-    /// Whether no request in a context is in progress.
+    /// Whether no send or receive in a context is in progress.
     #[must_use]
     pub fn is_quiet(&self, context: ContextId) -> bool {
         use engine::RequestState::{Announced, Moving, Posted, Queued};
@@ -108,7 +110,7 @@ impl Messages {
         self.pump.engine.note(event, words);
     }
 
-    /// The event records since the last call.
+    /// Returns and clears the event records.
     pub fn take_records(&mut self) -> EventRecordList {
         self.pump.engine.take_records()
     }
@@ -124,7 +126,7 @@ impl Messages {
         self.pump.fabric.stats()
     }
 
-    /// The request that a token names, if it is still in use.
+    /// The request with this token; `None`: it was freed.
     #[inline(always)]
     #[must_use]
     pub fn find_request(&self, token: u32) -> Option<RequestId> {
@@ -154,7 +156,7 @@ impl Messages {
         flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
     }
 
-    /// Whether a request is complete and not collected.
+    /// Whether a request is complete.
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
@@ -177,7 +179,7 @@ impl Messages {
         );
     }
 
-    /// Whether a frame is waiting in the ring that is polled before all other sources.
+    /// Whether a frame has arrived in the ring that is polled before all other sources.
     #[inline(always)]
     #[must_use]
     pub fn has_first_frame(&mut self) -> bool {

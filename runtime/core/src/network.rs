@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process's view of the network. Publishes the address record of the process to the daemon, requests the records
-//! of other processes, and records which peers are dead, and why.
+//! The process's part in the network of the job. Publishes the address record of the process to the daemon, requests
+//! the records of other processes, and stores which peers are dead, and why.
 //!
 //! All of this happens in turns of the progress loop (`dispatch.rs`). Without a network, a turn only tests a flag.
 
@@ -33,7 +33,8 @@ pub struct JobNetwork {
     directory: Directory,
     /// Dead peers, each with the reason.
     lost: Vec<(Peer, String)>,
-    /// Whether no peer needs acknowledgements of this process any more.
+    /// Whether the daemon has reported that all messages of all ranks have arrived. Then no peer needs acknowledgements
+    /// of this process any more.
     may_leave: bool,
 }
 
@@ -72,33 +73,34 @@ impl JobNetwork {
         }
     }
 
-    /// Reports that everything that this process has sent has arrived, and that it will send nothing more. Until it
-    /// [may leave](Self::may_leave) it must keep sending acknowledgements, because its peers need them and
-    /// acknowledgements may be lost.
+    /// If the process uses a network: reports that everything that it has sent has arrived, and that it will send
+    /// nothing more. Until it [may leave](Self::may_leave) it must keep sending acknowledgements, because its peers
+    /// need them and acknowledgements may be lost.
     pub fn report_quiescence(&mut self) {
         if self.is_used {
             self.directory.report_quiescence(self.rank);
         }
     }
 
-    /// Records that no peer needs acknowledgements of this process any more.
+    /// Records that the daemon has reported that all messages of all ranks have arrived.
     pub(crate) fn allow_leave(&mut self) {
         self.may_leave = true;
     }
 
-    /// Whether all messages of all ranks have arrived and been acknowledged.
+    /// Whether the process may exit as far as the network is concerned: it uses no network, or all messages of all
+    /// ranks have arrived and been acknowledged.
     #[must_use]
     pub fn may_leave(&self) -> bool {
         self.may_leave || !self.is_used
     }
 
-    /// Whether turns have to check for work here.
+    /// Whether turns have to call [`has_work`](Self::has_work).
     #[inline(always)]
     pub(crate) fn needs_turns(&self) -> bool {
         self.is_used || !self.lost.is_empty()
     }
 
-    /// Whether this turn has work here: most turns have none.
+    /// Whether this turn has work here. Most turns have none.
     #[inline(always)]
     pub(crate) fn has_work(&self, pump: &Pump) -> bool {
         !self.lost.is_empty()
@@ -107,7 +109,8 @@ impl JobNetwork {
             || pump.fabric.has_network_notices()
     }
 
-    /// How long the process may sleep, because no message of the daemon wakes it.
+    /// Maximum time that the process may sleep now. It is short while a reply of the daemon is expected, because that
+    /// does not wake the process.
     pub(crate) fn sleep_limit(&mut self) -> Duration {
         if self.directory.is_idle() {
             return Duration::MAX;
@@ -123,7 +126,7 @@ impl JobNetwork {
             eprintln!("rmpi: rank {}: {text}", self.rank);
         }
         while let Some(text) = fabric.next_remark() {
-            // All ranks make this remark; the launcher prints it only once.
+            // All ranks may make this remark; the launcher prints it only once.
             match &self.link {
                 Some(_) => self.directory.remark(self.rank, text),
                 None => eprintln!("rmpi: rank {}: {text}", self.rank),
@@ -157,8 +160,9 @@ impl JobNetwork {
         self.directory.receive(self.link.as_ref()?)
     }
 
-    /// Ends the job of another launcher because a rank has ended without `MPI_Finalize`, as a daemon of rmpi would. Few
-    /// other launchers end the job then, and other ranks may wait for the lost rank for ever.
+    /// To be called if rank `lost` has ended without `MPI_Finalize`. Ends the job of another launcher, as a daemon of
+    /// rmpi would: few other launchers do, and other ranks may wait for the lost rank for ever. Does nothing if a
+    /// daemon of rmpi is connected.
     #[cold]
     pub fn end_job_without(&self, lost: u32, why: &str) {
         let Some(link) = self.link.as_ref().filter(|link| !link.has_daemon()) else {
@@ -169,7 +173,7 @@ impl JobNetwork {
             "rmpi: rank {}: rank {lost} is lost: {why}; the job ends",
             self.rank
         );
-        // If the abort is not delivered, the exit of this process has to end the job.
+        // If the abort does not reach the server, only the exit of this process can end the job.
         let _ = link.abort(1);
         crate::boot::leave(1);
     }
@@ -189,7 +193,8 @@ impl JobNetwork {
         found.map(|(_, why)| why.as_str())
     }
 
-    /// The error for a dead member of a group, with its rank in that group and the reason; `None`: no member is dead.
+    /// The error for a dead member of a group; `None`: no member is dead. The error has the member's rank in the group
+    /// and the reason.
     pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
         let found = |(peer, why): &(Peer, String)| {
             let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
@@ -199,7 +204,7 @@ impl JobNetwork {
         self.lost.iter().find_map(found)
     }
 
-    /// Ends the operations that need a dead peer, including operations started after its death.
+    /// Ends the operations that need a dead peer, also those that were started after its death.
     pub(crate) fn end_lost(&self, engine: &mut Engine, comms: &Comms) {
         for (peer, _) in &self.lost {
             // A collective that the peer will never enter cannot complete on any rank.
@@ -248,7 +253,7 @@ pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabr
     };
     let node = match &launch.segment {
         Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),
-        // Attached only to publish whether this process waits.
+        // The segment is attached only so that this process can publish whether it waits.
         Some(segment) => attach(segment).ok(),
         None => None,
     };
@@ -276,7 +281,7 @@ pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabr
 }
 
 impl VariableValues {
-    /// The network settings without those that differ between the processes of the job.
+    /// The network settings that are the same in all processes of the job.
     #[must_use]
     pub fn network(&self) -> transport::NetworkSettings {
         transport::NetworkSettings::default()
@@ -288,7 +293,7 @@ impl VariableValues {
             .over_dpdk(self.text(Variable::Dpdk))
     }
 
-    /// Which side moves large messages over the network.
+    /// The protocol of large messages over the network: which side transfers the data.
     fn rendezvous(&self) -> Rendezvous {
         match self.get(Variable::NetRendezvous) {
             1 => Rendezvous::Read,
@@ -375,7 +380,7 @@ fn without_key() -> Error {
     Error::Boot(text.to_owned())
 }
 
-/// Adds the responsible setting to an error that opening the network has returned.
+/// Adds to an error from opening the network which setting has caused it.
 fn explained(error: transport::Error, boot: &Boot, values: &VariableValues) -> Error {
     let given = values.text(Variable::Providers);
     let is_here = |peer: u32| boot.ranks.has(peer);

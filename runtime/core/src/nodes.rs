@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups the ranks of a communicator by node, for collectives that use shared memory inside a node and one message
-//! between any two nodes. All members compute the same groups, from the map that the launcher has sent to all ranks of
+//! Groups the ranks of a communicator by node, for collectives that use shared memory inside a node and send data only
+//! once between two nodes. All members compute the same groups, from the map that the launcher has sent to all ranks of
 //! the job.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -20,23 +20,23 @@ pub(crate) struct CommNodes {
     near: Group,
     /// The index of this process in `near`.
     place: u32,
-    /// One member of each node: the lowest rank on that node. In the order of these ranks.
+    /// One member of each node, its *leader*: the lowest rank on the node. Leaders are in the order of their ranks.
     leaders: Group,
     /// The index of this process's node among the leaders.
     node: u32,
     /// The index in `leaders` of each node, by the node's number in the launcher's map.
     places: FxHashMap<u32, u32>,
     map: Rc<NodeMap>,
-    /// Whether the ranks of each node are consecutive, which means that a reduction node by node combines in rank
-    /// order.
+    /// Whether the ranks of each node are consecutive. Then a reduction node by node combines in rank order.
     in_order: bool,
     /// Whether all nodes have the same number of members.
     even: bool,
     /// Number of members on the node that has the fewest.
     fewest: u32,
-    /// The member of each node with the same index as this process: computed on first use.
+    /// The members, at most one of each node, that have the same index on their node as this process. Computed on first
+    /// use.
     same_place: OnceCell<Group>,
-    /// The seat of this process at a board of `near`; taken once.
+    /// The seat of this process at a [board](transport::seat) of `near`, which is taken only once.
     seat: RefCell<Option<Rc<Seat>>>,
     is_settled: Cell<bool>,
 }
@@ -92,7 +92,7 @@ impl CommNodes {
         (&self.near, self.place)
     }
 
-    /// The lowest rank of each node, and the index of this process's node.
+    /// The leaders of all nodes, and the index of this process's node among them.
     pub(crate) fn leaders(&self) -> (&Group, u32) {
         (&self.leaders, self.node)
     }
@@ -112,13 +112,13 @@ impl CommNodes {
         self.even
     }
 
-    /// Number of indices that exist on all nodes: the members of the smallest node.
+    /// Number of members on the node that has the fewest: up to this number, indices exist on all nodes.
     pub(crate) fn common_places(&self) -> u32 {
         self.fewest
     }
 
-    /// The members, one of each node, that have the same index on their node as this process. In the order of the
-    /// nodes.
+    /// The members, at most one of each node, that have the same index on their node as this process. They are in the
+    /// order of the nodes.
     pub(crate) fn same_place(&self, group: &Group) -> &Group {
         let find = || {
             let mut passed = vec![0; self.leaders.size() as usize];
@@ -134,7 +134,7 @@ impl CommNodes {
         self.same_place.get_or_init(find)
     }
 
-    /// Whether the seat at the board has been decided.
+    /// Whether [`settle`](Self::settle) was called.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled.get()
     }

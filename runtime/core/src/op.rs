@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The predefined reductions (MPI 5.0 section 6.9.2) on dense bytes: `inout = input op inout`, element by element.
+//! The predefined reductions (MPI 5.0 section 6.9.2) on data without gaps: `inout = input op inout`, element by
+//! element.
 //!
 //! Values are read and written as bytes, so alignment does not matter. The loops are simple enough to be vectorised.
 
@@ -33,8 +34,8 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undefined;
 
-/// Applies `op` to dense items of a predefined datatype (pairs have no padding). The number of items is that of the
-/// shorter buffer.
+/// Applies `op` to items of a predefined datatype without gaps; pairs have no padding either. The number of items is
+/// that of the shorter buffer.
 ///
 /// # Errors
 /// [`Undefined`] when the standard does not define the operation for the datatype; nothing was changed.
@@ -273,8 +274,8 @@ impl ComplexPart<8> for f64 {
     }
 }
 
-/// Reduces pairs of value and index. If two values are equal, the lower index is kept. `minimum`: whether the lower
-/// value is kept, not the higher.
+/// Reduces pairs of value and index. `minimum`: whether the result is the pair with the lower value, not the one with
+/// the higher value. If two values are equal, the result has the lower index.
 fn reduce_pairs(
     minimum: bool,
     value: ScalarType,
@@ -301,8 +302,8 @@ fn reduce_pairs(
     Ok(())
 }
 
-/// The order of two numbers; `None`: the type has no order here. Unordered floats count as greater, so they are never
-/// the minimum.
+/// The order of two numbers; `None`: numbers of this type are not compared. If one of two floats is a NaN, `a` counts
+/// as greater.
 fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
     fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));

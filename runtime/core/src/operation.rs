@@ -7,7 +7,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// The buffer address in the slot of a request whose data have gaps. The data are described in the request's
+/// If the data of a request have gaps, its slot has this buffer address, and the data are described in its
 /// [`RequestData`](crate::request_data::RequestData).
 pub(crate) const NO_BUFFER: u64 = 0;
 
@@ -59,7 +59,7 @@ pub struct MessageStatus {
     pub error: Option<Error>,
 }
 
-/// A send without the two fields that each start determines: its key, and whether it is sent early.
+/// A send without its remote key, and not marked to be sent early. Each start determines these two fields.
 pub(crate) fn described(target: SendTarget, memory: UserMemory, mode: Mode) -> Send {
     let (bytes, buffer) = (memory.bytes() as u64, memory.address());
     Send {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects whether ranks must share cores: from the launcher's data, the affinity masks of the node's ranks, the
-//! control group's CPU quota, and the time during which this process was runnable but had no core.
+//! Detects whether ranks must share cores. The sources are the launcher's data, the affinity masks of the node's ranks,
+//! the CPU quota of the control group, and the time during which this process was runnable but had no core.
 
 use std::time::{Duration, Instant};
 
@@ -27,28 +27,28 @@ pub(crate) struct Crowding {
     masks_checked: Option<Instant>,
     pressure: Pressure,
     link_checked: Option<Instant>,
-    /// Time until which a yield is assumed to take long.
+    /// Time until which yields are assumed to take long.
     busy_until: Option<Instant>,
 }
 
-/// Detects whether other processes need the core all the time, from the time during which this process was runnable but
-/// had no core. A daemon that runs now and then takes a quarter of a window once in a while. A process that shares the
-/// core permanently takes half of each window; if this process sleeps much, the other process takes half of the
-/// remaining time.
+/// Detects whether other processes permanently need the core, from the time during which this process was runnable but
+/// had no core. That time is measured in windows. A daemon that runs from time to time delays this process for a
+/// quarter of a window, but only in a few windows. A process that permanently needs the core delays it in each window,
+/// for about half of the time in which this process needs the core.
 #[derive(Debug, Default)]
 struct Pressure {
     /// Start of the present window, and the counts at that time.
     began: Option<(Instant, CoreTimes)>,
-    /// Consecutive windows above the threshold.
+    /// Number of consecutive windows in which the delay was above the threshold.
     over: u32,
     /// Time until which a positive result holds.
     until: Option<Instant>,
 }
 
 impl Pressure {
-    /// Takes in the present counts. Returns whether other processes need the core: in several consecutive windows this
-    /// process was delayed for more than `percent` of the time in which it needed a core, and that delay was not short.
-    /// A positive result holds for the time `holds`.
+    /// To be called with the present counts. `true`: other processes need the core. That is so if in several
+    /// consecutive windows this process was delayed for more than `percent` of the time in which it needed a core, and
+    /// for at least a few percent of the window. The result stays `true` for the time `holds` after that.
     fn note(&mut self, now: Instant, total: CoreTimes, percent: u64, holds: Duration) -> bool {
         let (then, before) = *self.began.get_or_insert((now, total));
         let elapsed = now - then;
@@ -89,7 +89,7 @@ impl Crowding {
     /// Changes the policy.
     pub(crate) fn follow(&mut self, policy: u64) {
         (self.fixed, self.sleepless) = (policy != 0, policy == 1);
-        // With a fixed policy no check would reset this field.
+        // With a fixed policy no later check resets this field.
         self.by_others = false;
         self.crowded = match policy {
             0 => self.outnumbers_cores(),
@@ -120,14 +120,15 @@ impl Crowding {
         self.by_others
     }
 
-    /// Whether a control group grants less time than the CPUs have: then time spent spinning is lost to the job.
+    /// Whether the quota of a control group is less than the time of the CPUs. Then spinning uses up time that the job
+    /// needs.
     pub(crate) fn is_rationed(&self) -> bool {
         self.rationed
     }
 
-    /// Whether a yield reveals the processes that share the core. A yield need not reveal processes other than ranks of
-    /// this node: the scheduler may first divide cores among sessions (`sched_autogroup_enabled`) or control groups,
-    /// and a yield then only runs processes of the same session or group.
+    /// Whether a yield shows that other processes share the core, because the core is shared only with ranks of this
+    /// job. Other processes may not run during a yield: the scheduler may first divide cores among sessions
+    /// (`sched_autogroup_enabled`) or control groups, and a yield then only runs processes of this session or group.
     pub(crate) fn yield_reveals_others(&self) -> bool {
         self.other_ranks == 0 && !self.by_others
     }
@@ -137,7 +138,7 @@ impl Crowding {
         self.sleepless
     }
 
-    /// Checks again if the last check is long enough ago. `true`: the result has changed.
+    /// If the last check is long enough ago: checks again whether cores are shared. `true`: the result has changed.
     pub(crate) fn assess(&mut self, now: Instant, fabric: &Fabric) -> bool {
         if self.fixed
             || self
@@ -155,7 +156,7 @@ impl Crowding {
     }
 
     /// Records the end of a yield that began at `start`. If the yield was long, another process computes on the core
-    /// for whole time slices; then it is better to sleep, because a process that sleeps gets the core when it is woken.
+    /// for whole time slices. Then it is better to sleep, because a sleeping process gets the core when it is woken.
     #[inline]
     pub(crate) fn note_yield(&mut self, start: Instant) {
         let now = Instant::now();
@@ -170,7 +171,7 @@ impl Crowding {
         self.busy_until.is_some_and(|until| now < until)
     }
 
-    /// Whether a check of the connection to the daemon is due: at most twice a second.
+    /// Whether to check the connection to the daemon now. Returns `true` at most twice a second.
     pub(crate) fn is_time_to_check(&mut self) -> bool {
         let now = Instant::now();
         let due = self
@@ -230,11 +231,12 @@ fn count(mask: &[u64]) -> u32 {
 }
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
-/// Longer than a crowded node takes for one turn of each of its ranks, if they only pass on messages.
+/// A yield longer than this is long. If all ranks of a crowded node only forward messages, one turn of each of them
+/// takes less time.
 const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Time after a long yield for which yields are not tried again.
 const BUSY_TIME: Duration = Duration::from_millis(100);
-/// Delays of less than this percentage of the time are ignored.
+/// Delays of less than this percentage of a window are ignored.
 const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
@@ -243,7 +245,8 @@ const WINDOWS_IN_A_ROW: u32 = 3;
 mod tests {
     use super::*;
 
-    /// The counts of a process that polls all the time, and was delayed for `delayed_ns` of the time `all`.
+    /// The counts of a process that has polled all the time. It was delayed for `delayed_ns` of the time `all`, and ran
+    /// for the rest.
     fn polling(delayed_ns: u64, all: Duration) -> CoreTimes {
         let all_ns = u64::try_from(all.as_nanos()).unwrap();
         CoreTimes {
@@ -252,8 +255,8 @@ mod tests {
         }
     }
 
-    /// Samples a process that polls, every 20 ms. `delays_ms`: its delay in each of these intervals, in ms. Returns the
-    /// index of the sample at which pressure is detected.
+    /// Takes a sample of a process that polls, every 20 ms. `delays_ms`: its delay in each of these intervals, in ms.
+    /// Returns the index of the sample at which it is detected that other processes need the core; `None`: at none.
     fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
         let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn pressure_is_delay_relative_to_running_time() {
-        // For each 20 ms: time on a core, time delayed, and whether pressure is detected.
+        // For each 20 ms: time on a core, delay, and whether it is detected that other processes need the core.
         for (ran_us, delayed_us, pressed) in
             [(3000, 3000, true), (6000, 1500, false), (500, 500, false)]
         {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between the application's noncontiguous data and dense bytes.
+//! Copies between the application's noncontiguous data and *dense* bytes: the data without gaps.
 //!
 //! # Safety
-//! These rules belong to those of `user_buf.rs`. A [`Structured`] buffer is made by the C layer under the same promise
-//! (MPI 5.0 section 5.1: the application describes its own memory), and only the bytes that its datatype covers are
-//! accessed.
+//! The rules of `user_buf.rs` apply here too. A [`Structured`] buffer is made by the C layer with the promise of a
+//! `UserMemory` (MPI 5.0 section 5.1: the application describes its own memory), and only the bytes that its datatype
+//! covers are accessed.
 #![allow(unsafe_code)]
 
 use transport::copy::copy;
@@ -27,7 +27,8 @@ impl Structured {
     /// As for [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
     #[must_use]
     pub unsafe fn new(base: *mut u8, count: u64, datatype: &Datatype) -> Self {
-        // SAFETY: the range has length zero; `walk` accesses the bytes around it under the promise above.
+        // SAFETY: the range has length zero, so nothing is promised here. `walk` accesses the bytes around it by the
+        // promise of the caller.
         let base = unsafe { UserMemory::new(base, 0) };
         Self {
             base,
@@ -50,8 +51,7 @@ impl Structured {
         packed
     }
 
-    /// Copies dense bytes to `packed`, from offset `position` in the dense bytes on, until `packed` is full or the data
-    /// end.
+    /// Packs the data from offset `position` in the dense bytes on, until `packed` is full or the data end.
     pub fn pack_at(&self, position: u64, packed: &mut [u8]) {
         self.walk(
             position,
@@ -61,12 +61,13 @@ impl Structured {
         );
     }
 
-    /// Copies dense bytes to their blocks, until `packed` or the data end.
+    /// Unpacks dense bytes to the blocks of the data, until `packed` or the data end.
     pub fn unpack(&self, packed: &[u8]) {
         self.unpack_at(0, packed);
     }
 
-    /// Copies dense bytes to the blocks from offset `position` in the dense bytes on, until `packed` or the data end.
+    /// Unpacks dense bytes to the blocks of the data from offset `position` in the dense bytes on, until `packed` or
+    /// the data end.
     pub fn unpack_at(&self, position: u64, packed: &[u8]) {
         self.walk(
             position,
@@ -106,8 +107,8 @@ struct PackCursor {
 }
 
 impl PackCursor {
-    /// Moves the bytes of `layout` after the first `skip`, until the dense bytes end. `skip` must be less than the
-    /// bytes of the layout.
+    /// Copies the bytes of `layout`, without the first `skip` bytes, until the dense bytes end. `skip` must be less
+    /// than the number of bytes of the layout.
     fn walk(&mut self, layout: &TypeLayout, skip: u64, base: *mut u8) {
         match layout {
             TypeLayout::Dense { offset, bytes } => {
@@ -167,8 +168,8 @@ impl PackCursor {
 
     fn repeat_dense(&mut self, count: u64, stride: i64, bytes: u64, mut base: *mut u8) {
         let whole = count.min(self.left as u64 / bytes.max(1));
-        // These are the sizes of numbers and of short vectors. A copy whose length is not known at compile time costs
-        // several times as much.
+        // These lengths are the sizes of numbers and of short vectors. For blocks as short as these, a copy whose
+        // length is not known at compile time takes several times as long.
         base = match bytes {
             1 => self.repeat_fixed::<1>(whole, stride, base),
             2 => self.repeat_fixed::<2>(whole, stride, base),
@@ -207,8 +208,9 @@ impl PackCursor {
         }
     }
 
-    /// Copies blocks as [`repeat_fixed`](Self::repeat_fixed) does, in one direction. Loop variables are locals, because
-    /// for the compiler the blocks might overlap the cursor.
+    /// Copies blocks as [`repeat_fixed`](Self::repeat_fixed) does. `IN`: whether the direction is from the dense bytes
+    /// to the blocks. Loop variables are locals: if they were fields of the cursor, the compiler would have to assume
+    /// that the blocks overlap it.
     #[inline(never)]
     fn repeat_blocks<const N: usize, const IN: bool>(
         &mut self,
@@ -272,14 +274,14 @@ struct RepeatedRow<'a> {
 }
 
 impl RepeatedRow<'_> {
-    /// The start of the repetition that is `passed` repetitions further.
+    /// The start of repetition number `passed`, if `base` is that of number 0.
     fn behind(&self, base: *mut u8, passed: u64) -> *mut u8 {
         let passed = i64::try_from(passed).unwrap_or(0);
         shifted(base, passed.wrapping_mul(self.stride))
     }
 }
 
-/// For longer blocks, a copy whose length is not known at compile time is as fast.
+/// For longer blocks than this, a copy whose length is not known at compile time is as fast as another one.
 const SHORT_BYTES: u64 = 1024;
 
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {

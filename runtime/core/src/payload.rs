@@ -44,7 +44,8 @@ impl Payload {
         }
     }
 
-    /// Calls `give` with a part of the data, without gaps. `part`: a range of bytes of data, gaps not counted.
+    /// Calls `give` with a part of the data, without gaps. `part`: a range of bytes of the data, in which gaps are not
+    /// counted.
     pub(crate) fn with_part(&self, part: Range<u64>, give: impl FnOnce(&[u8])) {
         match self {
             Self::Dense(memory) => give(memory.part(in_memory(part)).as_slice()),
@@ -56,7 +57,8 @@ impl Payload {
         }
     }
 
-    /// Fills a part of the data with the bytes that `take` writes. `part`: a range of bytes of data, gaps not counted.
+    /// Fills a part of the data with the bytes that `take` writes. `part`: a range of bytes of the data, in which gaps
+    /// are not counted.
     pub(crate) fn fill_part(&self, part: Range<u64>, take: impl FnOnce(&mut [u8])) {
         match self {
             Self::Dense(memory) => take(memory.part(in_memory(part)).as_mut_slice()),
@@ -68,7 +70,7 @@ impl Payload {
         }
     }
 
-    /// Copies the data to `target`, which must have the same length.
+    /// Copies the data to `target`.
     ///
     /// # Errors
     /// When `target` has another length.

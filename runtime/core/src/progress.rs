@@ -16,7 +16,7 @@ impl Universe {
         self.take_in_all()
     }
 
-    /// A turn of progress, except for messages that the fast path of waiting takes in one by one.
+    /// A turn of progress without the ring whose frames the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_without_first(&mut self) {
         self.messages
@@ -84,7 +84,7 @@ impl Universe {
         }
     }
 
-    /// Whether an operation is in progress that only this process's turns of progress complete.
+    /// Whether an operation is in progress that completes only if this process makes turns of progress.
     pub(crate) fn needs_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
@@ -93,8 +93,8 @@ impl Universe {
             || self.network.needs_turns() && self.network.has_work(&self.messages.pump)
     }
 
-    /// To be called after a turn in which nothing happened: spins while no other process needs the core, else yields or
-    /// sleeps. `what` names the calling function and what it waits for.
+    /// To be called after a turn in which nothing happened. Spins if no other process needs the core; else yields or
+    /// sleeps. `what` returns the name of the calling function, and what it waits for.
     #[inline]
     pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {
@@ -112,7 +112,7 @@ impl Universe {
         }
     }
 
-    /// The wait policy, and what it checks before it sleeps.
+    /// The wait policy, and the parts of the process that it checks before it sleeps.
     fn wait_context(&mut self) -> (&mut WaitPolicy, WaitContext<'_>) {
         let context = WaitContext {
             messages: &mut self.messages,
@@ -122,8 +122,9 @@ impl Universe {
         (&mut self.waiting, context)
     }
 
-    /// Sleeps once until another rank stores to a board, if ranks share cores. Any other event also wakes this rank,
-    /// and is taken in. Returns whether the awaited store has happened.
+    /// If ranks share cores: sleeps once, until another rank makes the awaited store to a board, or anything else wakes
+    /// this process. If something has arrived already, takes it in and does not sleep. `true`: the awaited store has
+    /// happened. `false`: it has not, or ranks do not share cores.
     pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
         let (waiting, mut context) = self.wait_context();
         if !waiting.shares_core(context.fabric()) {
@@ -135,7 +136,8 @@ impl Universe {
         what.has_happened()
     }
 
-    /// From time to time, takes in messages of the daemon that no request preceded, and the end of the connection.
+    /// At most twice a second: takes in messages that the daemon sends without a request, and the end of its
+    /// connection.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
             while let Some(event) = self.network.next_event() {
@@ -144,7 +146,8 @@ impl Universe {
         }
     }
 
-    /// Rests in a long series of test calls. `true`: the core was yielded, so another turn may find something.
+    /// Rests in a long series of test calls. `true`: it has yielded the core or slept, so another turn may find
+    /// something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
         let (waiting, mut context) = self.wait_context();
         let rested = waiting.rest_of_poll(&mut context);
@@ -155,7 +158,7 @@ impl Universe {
     }
 }
 
-/// Number of fast-path calls per turn of progress.
+/// One call on the fast path in this many makes a turn of progress.
 const CALLS_PER_TURN: u32 = 32;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes work requests from the outputs of the engine, and inputs of the engine from completions. The engine decides,
-//! and the pump moves the bytes.
+//! Connects the engine and the transport: makes work requests of the transport from the outputs of the engine, and
+//! inputs of the engine from completions of the transport. The engine decides, and the pump moves the bytes.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ pub(crate) const ENGINE: Owner = Owner::new(0);
 
 const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 
-/// Why the next frame is not a small message for the given receive.
+/// Why [`Pump::take_in_small`] has not taken in the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Small {
-    /// The message is longer.
+    /// The body of the next frame is longer. It may be a message for the receive.
     Longer,
-    /// There is no frame, or it is another kind of frame or a message for another receive.
+    /// There is no frame, or the next frame is not an eager message for the receive.
     Other,
 }
 
@@ -44,9 +44,9 @@ pub(crate) enum PolledFrame {
     Nothing,
     /// The frame needs the general path, or a full poll is due.
     Other,
-    /// A message, which was taken in for another receive.
+    /// A message for another receive. It was taken in.
     Taken,
-    /// The message for the awaited receive, which was also collected.
+    /// The message for the awaited receive. It was taken in, and the receive was collected.
     Awaited(ReceivedMessage),
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct Pump {
     pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
     pub(crate) me: Peer,
-    /// Whether the remote keys of sends must be withdrawn when the sends complete, because peers read memory over a
-    /// network.
+    /// Whether a network is in use. Peers may then read memory over it, so the remote keys of sends must be withdrawn
+    /// when the sends complete.
     pub(crate) takes_back: bool,
 }
 
 impl Pump {
-    /// Makes the pump of process `me` in a job of `size` ranks. Other threads may read `counters`. `channels`: the
-    /// counters of channels.
+    /// Makes the pump of process `me` in a job of `size` ranks. `counters`: the counters of the engine, which other
+    /// threads may read. `channels`: the counters of channels.
     pub(crate) fn new(
         fabric: Fabric,
         (me, size): (Peer, u32),
@@ -95,7 +95,7 @@ impl Pump {
         }
     }
 
-    /// Makes room for the peers that were added to the fabric.
+    /// Makes room in the engine and in the counters for peers that were added to the transport.
     pub(crate) fn make_room_for_peers(&mut self) {
         let peers = self.fabric.peer_count();
         self.engine.add_peers(peers);
@@ -161,7 +161,7 @@ impl Pump {
 
     /// Takes in the next frame if it is an eager message for the receive of `token`, or for the first posted receive of
     /// its queue. In the first case also collects the receive of `token`. Not to be called while requests have data in
-    /// the table.
+    /// [`RequestDataTable`].
     #[inline(always)]
     pub(crate) fn take_in_first(&mut self, token: u32) -> PolledFrame {
         if self.fabric.must_poll() {
@@ -229,7 +229,8 @@ impl Pump {
         }
     }
 
-    /// Copies the bytes of a frame to the blocks of noncontiguous data. `false`: the request has no such data.
+    /// Copies the bytes of a frame to the blocks of a receive of noncontiguous data. `false`: the request is not such a
+    /// receive.
     #[inline(never)]
     fn deliver_structured(
         &mut self,
@@ -242,7 +243,8 @@ impl Pump {
         let Some((data, window)) = self.sides.arriving(token, bytes) else {
             return false;
         };
-        // Copied out of the peer's memory first, because the peer could change the bytes while they are unpacked.
+        // The bytes are first copied out of the peer's memory, because the peer could change them while they are
+        // unpacked.
         self.fabric.copy_body(arrived, window);
         data.unpack_at(offset, window);
         true
@@ -282,8 +284,8 @@ impl Pump {
         }
     }
 
-    /// Carries out an output of a call that may return without a turn of progress; so the reply to the sender is posted
-    /// at once.
+    /// Carries out an output of a call that may return without a turn of progress. Therefore it also posts frames that
+    /// wait, such as a reply to the sender.
     pub(crate) fn carry_out_at_once(&mut self, output: Output) {
         self.carry_out(output);
         if self.engine.busy_peers() != 0 {
@@ -309,7 +311,7 @@ impl Pump {
                 key,
                 bytes,
             } => self.pull(request, peer, key, bytes),
-            // These need the frame that just arrived; `take_in` handles them.
+            // These outputs need the frame that has just arrived, and are handled by `take_in`.
             Output::Deliver { .. } | Output::Keep { .. } | Output::KeepMore { .. } => {}
         }
     }
@@ -385,7 +387,7 @@ impl Pump {
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
-            // The engine posts only reads, whose outcome is always known.
+            // The pump posts only reads for the engine, and the outcome of a read is always known.
             WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }
@@ -431,7 +433,7 @@ impl Pump {
                     *to = word.to_ne_bytes();
                 }
                 let body = &bytes[..usize::from(count) * 8];
-                // The transport may send the data of an RTS later, in another turn.
+                // The transport may send the data that an RTS announces in a later turn.
                 if frame.head.kind == wire::RTS && self.fabric.has_network() {
                     let data = wire::key_of_rts(&words).map(RemoteKey::from_words);
                     let posted = self.fabric.post_announcement(peer, head, body, data);
@@ -454,7 +456,8 @@ impl Pump {
         }
     }
 
-    /// Posts the data of a persistent send at once, if they are small and no frame waits. `false`: nothing was posted.
+    /// Posts the data of a persistent send in one frame, if they are small and no frame waits. `false`: nothing was
+    /// posted.
     pub(crate) fn post_whole(&mut self, request: RequestId) -> bool {
         let fields = self.engine.arena().fields(request);
         let (peer, bytes) = (Peer(fields.peer), fields.bytes);
@@ -472,7 +475,7 @@ impl Pump {
         posted.is_ok()
     }
 
-    /// Posts a frame of noncontiguous data; only this frame is packed at this time. `false`: it was not posted.
+    /// Packs and posts one frame of noncontiguous data. `false`: it was not posted.
     #[inline(never)]
     fn post_packed(
         &mut self,
@@ -488,8 +491,8 @@ impl Pump {
         self.sides.post_frame((token, at, bytes), post)
     }
 
-    /// Makes a remote key with which a peer can read memory. [`wire::NO_KEY`]: none was made. Over a network, a message
-    /// that fits into a frame gets no key: registering its memory would cost more.
+    /// Makes a remote key with which a peer can read memory. [`wire::NO_KEY`]: none was made. If a network is in use,
+    /// an eager message gets no key, because registering its memory would cost more than sending it.
     pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
         if self.takes_back && self.limits.is_eager(bytes) {
             return wire::NO_KEY;
@@ -502,15 +505,15 @@ impl Pump {
         key
     }
 
-    /// Records that a send was started with a remote key.
+    /// Records that a send was started with a remote key, if it must be withdrawn later.
     pub(crate) fn lend(&mut self, request: RequestId, key: [u64; 3]) {
         if self.takes_back && key != wire::NO_KEY {
             self.engine.lend(request);
         }
     }
 
-    /// Withdraws the remote keys of completed sends. This must happen before the application sees that they are
-    /// complete, because it may then unmap the memory.
+    /// Withdraws the remote keys of completed sends. To be called before the application can see that these sends are
+    /// complete, because the application may then unmap the memory.
     pub(crate) fn withdraw_keys(&mut self) {
         while let Some((peer, key)) = self.engine.take_back() {
             self.fabric
@@ -518,8 +521,7 @@ impl Pump {
         }
     }
 
-    /// Whether a large message with this remote key should be sent at once in several frames, without waiting for a
-    /// CTS.
+    /// Whether a large message with this remote key should be sent early: in several frames, without waiting for a CTS.
     pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
         let key = RemoteKey::from_words(key);
         bytes <= self.engine.config().early_limit_bytes
@@ -531,14 +533,13 @@ impl Pump {
         self.sides.insert(token, RequestData::Received { data });
     }
 
-    /// Whether a send gets no remote key although it may be announced: a synchronous send of at most the eager limit.
-    /// It is rarely announced, and its data are then streamed frame by frame.
+    /// Whether a send gets no remote key although an RTS may announce it: a synchronous send of at most the eager
+    /// limit. Such a send is rarely announced, and its data are then streamed frame by frame.
     pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
         synchronous && self.limits.is_eager(bytes)
     }
 
-    /// Remote key of a persistent message that has waited for its gate, and whether it is sent early. Determined at
-    /// each start.
+    /// Remote key of a persistent message that has waited for its [gate](crate::gates), and whether it is sent early.
     pub(crate) fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
@@ -551,7 +552,8 @@ impl Pump {
         self.engine.live_counters().refused.add(1);
     }
 
-    /// Drops the data kept for a collected request. The data of a persistent request are kept for its next start.
+    /// To be called when a request was collected: drops the data that are stored for it here. Those of a persistent
+    /// request stay for its next start.
     pub(crate) fn drop_data(&mut self, request: RequestId) {
         let arena = self.engine.arena();
         if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Selects how the data of a large message are transferred on a node. Either the receiver reads them from the sender's
 //! memory (one copy by the kernel), or the sender streams them through shared buffers (two overlapping copies, one on
-//! each side). Which protocol is faster depends on the processor, on the distance of the two cores, on the kernel and
-//! on whether the sender is inside MPI to stream. So both protocols are timed, and tried again from time to time.
+//! each side). Which protocol is faster depends on the processor, on the distance of the two cores, on the kernel, and
+//! on how often the sender calls MPI, because it streams only in MPI calls. So both protocols are timed, and the slower
+//! one is tried again from time to time.
 //!
-//! The unit of measurement is a busy period: from the start of the first transfer of a size class from one peer to the
-//! end of the last such transfer. All transfers of a period use the same protocol.
+//! The unit of measurement is a *period* in which transfers of one size class from one peer are always in progress:
+//! from the start of the first to the end of the last. All transfers of a period use the same protocol.
 
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
 
 use engine::Peer;
 
-/// How the data of a rendezvous are moved.
+/// How the data of a rendezvous are transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RendezvousProtocol {
     /// The receiver reads the data from the sender's memory.
@@ -26,7 +27,7 @@ pub(crate) enum RendezvousProtocol {
 pub(crate) struct RendezvousChoices {
     /// The protocol of all messages; `None`: the protocol is selected by measurement.
     fixed: Option<RendezvousProtocol>,
-    /// Two of this many periods use the slower protocol, to measure it again.
+    /// Of this many periods, two use the protocol that was slower so far, to measure it again.
     trial_every: u32,
     choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
@@ -53,7 +54,7 @@ impl RendezvousChoices {
         }
     }
 
-    /// Selects the protocol for a message of `bytes` bytes from `peer`, whose transfer begins now.
+    /// Selects the protocol for a message of `bytes` bytes from `peer`, and records that its transfer begins now.
     pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
         self.fixed
             .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
@@ -79,7 +80,7 @@ impl RendezvousChoices {
     }
 }
 
-/// The size class; messages of one class share measurements.
+/// The size class of a message. Messages of one class are measured together.
 fn class(bytes: u64) -> u32 {
     match bytes {
         0..=0x8000 => 0,
@@ -117,7 +118,7 @@ impl ProtocolChoice {
     }
 
     fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
-        // Cuts the period of a peer that is never idle.
+        // A long period is ended here: otherwise the period of a peer that is never idle would not end.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
             self.open(now, trial_every);
@@ -174,7 +175,7 @@ impl RendezvousProtocol {
     }
 }
 
-/// The last times of a protocol, at most four, in ps per byte.
+/// The last measured times of a protocol, at most four, in ps per byte.
 #[derive(Debug, Default)]
 struct Times {
     last: [u64; 4],
@@ -191,7 +192,8 @@ impl Times {
         self.noted.min(self.last.len())
     }
 
-    /// The second lowest time, which ignores one low outlier and two high ones. `u64::MAX`: nothing was measured.
+    /// The second lowest time; if there is only one, that time. Of four times it ignores one low outlier and two high
+    /// ones. `u64::MAX`: nothing was measured.
     fn typical(&self) -> u64 {
         let mut known = self.last;
         let known = &mut known[..self.count()];
@@ -204,7 +206,7 @@ impl Times {
     }
 }
 
-/// Number of measured periods after which a protocol is compared with the other one.
+/// A protocol is compared with the other one after this many measured periods.
 const KNOWN: usize = 2;
 /// A period longer than this ends when the next transfer begins.
 const LONG_PERIOD: Duration = Duration::from_millis(20);
@@ -213,7 +215,8 @@ const LONG_PERIOD: Duration = Duration::from_millis(20);
 mod tests {
     use super::*;
 
-    /// Moves `count` messages of 64 KiB; returns the number that were pulled.
+    /// Transfers `count` messages of 64 KiB; a transfer takes `pull_us` or `stream_us` us. Returns the number of
+    /// messages that were pulled.
     fn moved(choices: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {

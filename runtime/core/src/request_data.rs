@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers of requests, by token, that do not fit in the request's slot: copies that are being sent, and noncontiguous
-//! data, which are packed and unpacked frame by frame in reused memory. Nothing here sends.
+//! Stores the data of requests that a request's slot cannot describe, by token: copies that are being sent, and
+//! noncontiguous data, which are packed and unpacked frame by frame in reused memory. Nothing here sends.
 
 use std::collections::HashSet;
 
@@ -9,12 +9,12 @@ use rustc_hash::FxHashMap;
 
 use crate::pack::Structured;
 
-/// The buffers that the runtime keeps for one request.
+/// The data that are stored for one request.
 #[derive(Debug)]
 pub(crate) enum RequestData {
     /// A copy that is being sent.
     Sent {
-        /// Only held so that the memory stays allocated.
+        /// The copy. It is not read; it is here so that its memory stays allocated.
         _bytes: Box<[u8]>,
     },
     /// Noncontiguous data that are being sent.
@@ -29,7 +29,7 @@ pub(crate) enum RequestData {
     },
 }
 
-/// The buffers that the runtime keeps for requests.
+/// The data that are stored for requests, and buffers to pack and unpack them.
 #[derive(Debug, Default)]
 pub(crate) struct RequestDataTable {
     by_token: FxHashMap<u32, RequestData>,
@@ -37,9 +37,11 @@ pub(crate) struct RequestDataTable {
     arriving: Vec<u8>,
     /// Buffer of the frame of noncontiguous data that was packed last.
     packed: Vec<u8>,
-    /// Token of the request, offset in its data and bytes of the frame in `packed`, until that frame has been posted.
+    /// The frame in `packed`: token of its request, offset in the data, and number of bytes. `None`: there is none, or
+    /// it was posted.
     packed_of: Option<(u32, u64, u64)>,
-    /// Tokens of receives whose data could use only one protocol: their durations are not measurements for tuning.
+    /// Tokens of receives for whose data only one protocol was possible. Their durations are not used to select
+    /// protocols.
     unmeasured: HashSet<u32>,
 }
 
@@ -62,7 +64,7 @@ impl RequestDataTable {
         self.by_token.contains_key(&token)
     }
 
-    /// Drops the data of requests that are no longer in use, once the table has more than `MANY` entries.
+    /// If the table has more than `MANY` entries, drops those of requests that were freed.
     pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
         if self.by_token.len() > MANY {
             self.by_token
@@ -78,7 +80,8 @@ impl RequestDataTable {
         }
     }
 
-    /// The destination blocks of a receive, and a buffer of `bytes` bytes to unpack from.
+    /// The destination blocks of a receive, and a buffer of `bytes` bytes to unpack from; `None`: the data of the
+    /// receive have no gaps.
     pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
         let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
             return None;
@@ -86,15 +89,15 @@ impl RequestDataTable {
         Some((data, window(&mut self.arriving, bytes)))
     }
 
-    /// A buffer of `bytes` bytes for data that are posted at once.
+    /// A buffer of `bytes` bytes for data that are packed and posted in one step.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)
     }
 
-    /// Calls `post` with a frame of a send's noncontiguous data: `bytes` bytes from offset `at`. The frame is packed
-    /// unless it is still packed from an earlier attempt; at most one frame is packed at any time. Returns whether
-    /// `post` has posted the frame.
+    /// Calls `post` with a frame of a send's noncontiguous data: `bytes` bytes from offset `at`. Packs the frame,
+    /// unless it is still packed from an earlier attempt; only the last frame stays packed. Returns the result of
+    /// `post`: whether the frame was posted.
     pub(crate) fn post_frame(
         &mut self,
         (token, at, bytes): (u32, u64, u64),
@@ -110,18 +113,18 @@ impl RequestDataTable {
             data.pack_at(at, frame);
         }
         let is_posted = post(frame);
-        // If there was no room, the frame is requested again soon. Once it is posted, the application may change its
-        // data.
+        // If there was no room, this frame is posted again soon. After it was posted, the application may change its
+        // data, so it must not be reused.
         self.packed_of = (!is_posted).then_some((token, at, bytes));
         is_posted
     }
 
-    /// Forgets the packed frame, which will not be requested again.
+    /// Forgets the packed frame. To be called if it will not be posted again.
     pub(crate) fn forget_packed(&mut self) {
         self.packed_of = None;
     }
 
-    /// Records whether the data of a receive could use either protocol.
+    /// Records whether both protocols are possible for the data of a receive (`chooses`).
     pub(crate) fn note_choice(&mut self, token: u32, chooses: bool) {
         if !chooses {
             self.unmeasured.insert(token);
@@ -130,7 +133,8 @@ impl RequestDataTable {
         }
     }
 
-    /// Whether the data of a receive could use either protocol. To be called once, after the data have arrived.
+    /// Whether both protocols were possible for the data of a receive. Removes the record, so it must be called once,
+    /// after the data have arrived.
     pub(crate) fn could_choose(&mut self, token: u32) -> bool {
         self.unmeasured.is_empty() || !self.unmeasured.remove(&token)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes that this process can address: the ranks of its job, and processes of other jobs.
 //!
-//! A [`ProcessName`] is the same in every process. [`Peer`] numbers differ between processes: each process numbers the
-//! ranks of its own job in rank order, then processes of other jobs in the order in which they were added. Messages
-//! between two processes refer to a third process by name.
+//! A [`ProcessName`] means the same process everywhere. [`Peer`] numbers differ between processes: each process numbers
+//! the ranks of its own job in rank order, and then processes of other jobs in the order in which they were added. So a
+//! message about a third process contains its name.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,7 +17,7 @@ use crate::Group;
 /// The name of a process, unique among all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName {
-    /// The job's key, random per job.
+    /// The key of the job, a random number.
     pub job: u64,
     /// Rank in `MPI_COMM_WORLD` of job `job`.
     pub rank: u32,
@@ -32,12 +32,12 @@ pub struct Roster {
     app: u32,
     /// The ranks of this node.
     near: Ranks,
-    /// The node of each rank of the job, if there are several nodes.
+    /// The node of each rank of the job; `None`: the job is on one node, or the launcher has sent no map.
     nodes: Option<Rc<NodeMap>>,
     /// Processes of other jobs. Their peer numbers start after the last rank of this job.
     others: Vec<ProcessName>,
     numbers: HashMap<ProcessName, Peer>,
-    /// The processes of other jobs that are reached over a network, by number.
+    /// The processes of other jobs that are reached over a network, in ascending order of their numbers.
     far: Vec<Peer>,
 }
 
@@ -90,7 +90,7 @@ impl Roster {
         Peer(self.size + count)
     }
 
-    /// The name of a process; `None`: no process has this number.
+    /// The name of a process; `None`: no process has the number `peer`.
     #[must_use]
     pub fn name(&self, peer: Peer) -> Option<ProcessName> {
         match peer.0.checked_sub(self.size) {
@@ -147,7 +147,7 @@ impl Roster {
         let has_all = self.near.count() == self.size;
         group.peers().all(|peer| match peer.0 < self.size {
             true => has_all || self.near.has(peer.0),
-            // A process of another job shares a segment with this process unless it is in `far`.
+            // A process of another job that is not in `far` shares a segment with this process.
             false => self.far.binary_search(&peer).is_err(),
         })
     }

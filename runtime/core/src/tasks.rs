@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
 //!
-//! A task is polled between visits, never during a visit, so it may call the application's reduction operations. Other
-//! threads may visit while a task is polled: they find its request in the list without the task, and skip it. The
-//! memory of a task is lent until the task ends, so the task must not be dropped before.
+//! A task is polled between two visits, not during a visit, so it may call the application's reduction operations.
+//! Other threads may visit while a task is polled: they find its entry in the list without the task, and skip it. The
+//! memory of a task is lent until the task ends, so the task must not be dropped before it has ended.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +18,10 @@ use crate::Error;
 use crate::messages::Messages;
 use crate::operation::exhausted;
 
-/// The result of a task, for the status of its request. A collective has no byte count; an operation on a file would
-/// have one.
+/// The result of a task, for the status of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes moved (`MPI_Get_count`).
+    /// Number of bytes for `MPI_Get_count`; 0 for a collective, which has no byte count.
     pub bytes: u64,
 }
 
@@ -35,13 +34,13 @@ pub type Starter = Box<dyn Fn() -> Task>;
 /// All tasks in progress, and the results of tasks that have ended.
 #[derive(Default)]
 pub struct Tasks {
-    /// In the order of their starts, in which they are also polled.
+    /// The tasks in progress, in the order of their starts. They are polled in this order.
     running: VecDeque<RunningTask>,
     started: u64,
     /// Number of the task at which the next partial poll begins.
     cursor: u64,
     starters: FxHashMap<u32, Starter>,
-    /// Results by token of the request, until the request is collected.
+    /// Results of tasks that have ended, by token of the request, until the request is freed or becomes inactive.
     ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
@@ -65,21 +64,23 @@ impl Tasks {
         }
     }
 
-    /// Index of the task with this number, if it has not ended.
+    /// Index of the task with this number; `None`: it has ended.
     fn place(&self, number: u64) -> Option<usize> {
         let place = self.place_from(number);
         let running = self.running.get(place)?;
         (running.number == number).then_some(place)
     }
 
-    /// Takes out the first task, from number `from` on, that no thread is polling; the caller polls it.
+    /// Takes out the first task with a number of at least `from` that no thread is polling. The caller must poll it.
+    /// `None`: there is no such task.
     pub(crate) fn take(&mut self, from: u64) -> Option<(u64, Task)> {
         let place = self.place_from(from);
         let mut later = self.running.range_mut(place..);
         later.find_map(|running| Some((running.number, running.task.take()?)))
     }
 
-    /// Takes out the task after the one that the last call took; after the last task, the first.
+    /// Takes out the next task after the one that the last call of this method took; after the last task, the first
+    /// one. `None`: no task is in progress, or threads are polling all of them.
     pub(crate) fn take_next(&mut self) -> Option<(u64, Task)> {
         let taken = self.take(self.cursor).or_else(|| self.take(0))?;
         self.cursor = taken.0 + 1;
@@ -106,7 +107,8 @@ impl fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// Reserves a request for a task, which is then [started](Self::start), or [given up](Self::give_up) if not needed.
+    /// Reserves a request for a task. The caller must then [start](Self::start) the task, or [give up](Self::give_up)
+    /// the request.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -201,8 +203,7 @@ impl Tasks {
         Some(ended.clone().map_err(Error::Collective))
     }
 
-    /// Drops the result of a request that was collected, and with `for_good` also the starter of a request that was
-    /// freed.
+    /// Drops the result of a request that was waited for or tested; if it was freed (`for_good`), also its starter.
     pub(crate) fn forget(&mut self, messages: &Messages, request: RequestId, for_good: bool) {
         if self.ended.is_empty() && self.starters.is_empty() {
             return;
@@ -214,7 +215,7 @@ impl Tasks {
         }
     }
 
-    /// Records the end of a task that was taken out to be polled.
+    /// Records that a task that was taken out has ended with `result`, and completes its request.
     pub(crate) fn end(
         &mut self,
         messages: &mut Messages,

@@ -35,8 +35,8 @@ pub(crate) fn messages_alone() -> Messages {
     Messages::new(pump, &values)
 }
 
-/// Two processes of different jobs, each of which has the other as peer 1, exchange messages of the given lengths in a
-/// communicator of both. `advance` makes progress in the transport between them.
+/// Exchanges messages of the given lengths between two processes of different jobs, in a communicator of both. Each
+/// process has the other as peer 1. `advance` makes the network between them advance.
 pub(crate) fn exchange_messages(
     both: &mut [Universe; 2],
     lengths: &[usize],

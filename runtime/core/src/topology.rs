@@ -10,9 +10,9 @@ pub use dims::balanced_dims;
 pub enum Topology {
     /// A Cartesian grid, whose dimensions may be periodic.
     Cart(Cart),
-    /// A graph whose edges every process has.
+    /// A graph, of which every process has all edges.
     Graph(Graph),
-    /// A distributed graph: every process has only its own edges.
+    /// A distributed graph, of which a process has only its own edges.
     DistGraph(DistGraph),
 }
 
@@ -108,11 +108,10 @@ impl Cart {
         coords
     }
 
-    /// The rank at some coordinates, which wrap around in periodic dimensions. `Err`: the first dimension in which
-    /// there is no such coordinate.
+    /// The rank at these coordinates, which wrap around in periodic dimensions.
     ///
     /// # Errors
-    /// When a coordinate is out of range in a dimension that is not periodic.
+    /// The first dimension that is not periodic and in which the coordinate is out of range.
     pub fn rank(&self, coords: &[i64]) -> Result<u32, usize> {
         let mut rank = 0;
         for (at, extent) in self.dims.iter().enumerate() {
@@ -127,7 +126,7 @@ impl Cart {
         Ok(rank)
     }
 
-    /// The rank at a displacement of `steps` along a dimension; `None`: the grid ends before.
+    /// The rank at a displacement of `steps` from `rank` along a dimension; `None`: it is beyond the edge of the grid.
     #[must_use]
     pub fn shifted(&self, rank: u32, dimension: usize, steps: i64) -> Option<u32> {
         let mut coords: Vec<i64> = self.coords(rank).into_iter().map(i64::from).collect();
@@ -135,8 +134,8 @@ impl Cart {
         self.rank(&coords).ok()
     }
 
-    /// The subgrid that a rank belongs to if only the dimensions with `remain` are kept: the subgrid, its index among
-    /// the subgrids, and the rank in it.
+    /// Cuts the grid into subgrids that have only the dimensions with `remain` (`MPI_Cart_sub`). Returns the subgrid
+    /// that contains `rank`, its index among all subgrids, and the index of `rank` in it.
     #[must_use]
     pub fn sub(&self, rank: u32, remain: &[bool]) -> (Self, u32, u32) {
         let (mut part, mut which, mut place) = (Self::point(), 0, 0);

@@ -3,9 +3,9 @@
 //!
 //! # Parts
 //! Each part is a field of [`Universe`] with its own methods and tests. The parts that other crates use are public. A
-//! visit gives access to all parts at once; a part that needs another part takes it as an argument, as in
-//! `universe.channels.start(&mut universe.messages, ..)`. No part refers to the universe itself. Each module imports
-//! only from modules below it in this table, from the engine and from the transport.
+//! [visit](crate::Visit) gives access to all parts together. A method of a part that needs another part takes it as an
+//! argument, as in `universe.channels.start(&mut universe.messages, ..)`; no part refers to the universe itself. The
+//! module of a part imports only from modules below it in this table, from the engine and from the transport.
 //!
 //! | part                             | contents                                                                  | arguments |
 //! |----------------------------------|---------------------------------------------------------------------------|-----|
@@ -20,7 +20,7 @@
 //! | `roster`                         | the processes of the job                                                  | |
 //!
 //! # Methods
-//! The methods of the universe itself need several parts. They are called in this order:
+//! The methods of the universe itself are those that need several parts. They are called in this order:
 //!
 //! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
 //!    [`take_warnings`](Universe::take_warnings).
@@ -76,9 +76,10 @@ pub struct Universe {
     pub(crate) completions: Completions,
     /// The gated channels of the process.
     pub channels: ProcessChannels,
-    /// Number of completions taken in so far; a difference shows that progress was made.
+    /// Number of completions taken in so far. If it has changed, progress was made.
     pub(crate) completions_seen: u64,
-    /// Number of collectives tried on the fast path.
+    /// Number of calls of [`fast_path_turn`](Universe::fast_path_turn): one for each collective that tries the fast
+    /// path.
     pub(crate) fast_path_calls: u32,
     /// The communicators of the process.
     pub comms: Comms,
@@ -94,8 +95,8 @@ pub struct Universe {
 }
 
 impl Universe {
-    /// Joins the job that the environment describes; a program started without a launcher is a job with one rank. The
-    /// settings are read here; later changes of the environment have no effect.
+    /// Joins the job that the environment describes. A program that was started without a launcher is a job with one
+    /// rank. The settings are read here, so later changes of the environment have no effect.
     ///
     /// # Errors
     /// When the launcher's settings cannot be used.
@@ -146,21 +147,22 @@ impl Universe {
         Ok(universe)
     }
 
-    /// A process of a job on one node, over a given fabric; tests pass simulated fabrics.
+    /// A process of a job on one node, over a given transport; tests pass a simulated one.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
         Self::with_counters(fabric, roster, values, Arc::default())
     }
 
-    /// Places the process in a job over several nodes, with the node map that a launcher would send to all ranks.
+    /// Sets the node of each rank, as a launcher would send it to all ranks: the process is then in a job over several
+    /// nodes.
     #[must_use]
     pub fn over_nodes(mut self, nodes: wireup::NodeMap) -> Self {
         self.roster.set_nodes(nodes);
         self
     }
 
-    /// A process over a given fabric, with the members of its job in `roster`. Others may read `counters`.
+    /// A process over a given transport, with the members of its job in `roster`. Other threads may read `counters`.
     fn with_counters(
         fabric: Fabric,
         roster: Roster,
@@ -188,11 +190,11 @@ impl Universe {
         }
     }
 
-    /// Adds the processes of another job that share a further segment of this node. They become the peers with the
-    /// numbers in `node`; `names` has their names, in the order of these numbers.
+    /// Adds processes of another job, with which this process shares the segment in `node`. They become the peers with
+    /// the numbers in `node`. `names`: their names, in the order of these numbers.
     ///
     /// # Errors
-    /// When those numbers do not follow the existing ones.
+    /// When those numbers do not follow the numbers of the existing peers.
     pub fn attach(&mut self, node: Node, names: &[ProcessName]) -> Result<(), Error> {
         let pump = &mut self.messages.pump;
         pump.fabric.attach(node)?;
@@ -202,7 +204,7 @@ impl Universe {
     }
 
     /// Adds a process of another job, called `name`, which is reached over the network at the address in `record`. The
-    /// process becomes the next peer. `record` is required because the daemon of this job has no record of that
+    /// process gets the next peer number. `record` is needed because the daemon of this job has no record of that
     /// process.
     ///
     /// # Errors
@@ -250,8 +252,9 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// Returns the messages for the start of a send, after a turn of progress if one is due. Without these turns a
-    /// process that only sends, and never waits, would never receive a THROTTLE.
+    /// To be called for each send: makes a turn of progress if one is due, and returns the messages, on which the send
+    /// is started. Without these turns a process that only sends and does not wait would never receive the THROTTLE by
+    /// which a receiver slows it down.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {
         if self.messages.is_poll_due() {
@@ -278,8 +281,9 @@ impl Universe {
         self.sending().restart_other(request)
     }
 
-    /// Marks a request for cancellation. For a send to this process itself the outcome is known on return: a program
-    /// that finds it not cancelled then receives the message (MPI 5.0 section 3.8.4).
+    /// Marks a request for cancellation. For a send to this process itself the outcome is known on return: if the send
+    /// was not cancelled, the program may have to receive the message before it waits for the send (MPI 5.0 section
+    /// 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.messages.cancel(request);
         if self.messages.pump.engine.arena().fields(request).peer != self.rank() {
@@ -296,7 +300,7 @@ impl Universe {
         self.messages.free(request);
     }
 
-    /// The status of a complete request. Afterwards the slot is free, or inactive if the request is persistent.
+    /// Returns the status of a complete request, and frees the request; a persistent request becomes inactive instead.
     #[inline]
     pub fn collect(&mut self, request: RequestId) -> MessageStatus {
         let status = self.status(request);
@@ -307,7 +311,7 @@ impl Universe {
         status
     }
 
-    /// The status of a complete request, without collecting the request.
+    /// The status of a complete request, which is not freed.
     #[must_use]
     pub fn status(&self, request: RequestId) -> MessageStatus {
         let fields = self.messages.pump.engine.arena().fields(request);
@@ -414,7 +418,7 @@ impl Universe {
         Some(context)
     }
 
-    /// Gives back the context id that was reserved last and is not needed.
+    /// Returns the context id that was reserved last, if it is not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
         self.messages.pump.fabric.unclaim_board(context.0);
@@ -425,8 +429,8 @@ impl Universe {
         self.comms.adopt(&mut self.messages.pump.fabric, comm);
     }
 
-    /// The ranks of a communicator grouped by node. `None`: `comm` is an intercommunicator, or grouping its ranks is of
-    /// no use.
+    /// The ranks of a communicator grouped by node. `None`: `comm` is an intercommunicator, grouping its ranks is of no
+    /// use, or the node of a rank is unknown.
     pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<CommNodes>> {
         let find = || {
             let map = self.roster.nodes().filter(|_| !comm.is_inter())?;
@@ -445,8 +449,9 @@ impl Universe {
         }
     }
 
-    /// Claims a board for the members of `comm` on this process's node; the caller announces to them whether it was
-    /// claimed. Not for `MPI_COMM_WORLD`, whose members on a node use the board of the node. `true`: claimed.
+    /// Claims a [board](transport::seat) for the members of `comm` on this process's node. `true`: it was claimed; the
+    /// caller must send the result to those members. Not to be called for `MPI_COMM_WORLD`, whose members on a node use
+    /// the board of the node.
     pub(crate) fn claim_near_board(&mut self, comm: &Comm) -> bool {
         let fabric = &mut self.messages.pump.fabric;
         fabric.claim_board(near_board(comm))
@@ -470,7 +475,7 @@ impl Universe {
             .forget(&mut self.messages.pump, comm.context);
         self.comms.retire(comm.context);
         let fabric = &mut self.messages.pump.fabric;
-        // A process that took no seat has declined the board already, and must not leave it twice.
+        // A process without a seat has declined the board already, so it must not leave the board too.
         if comm.has_board() {
             fabric.leave_board(comm.context.0, comm.size());
         }
@@ -484,9 +489,8 @@ impl Universe {
         self.comms.forget_ended(&used.collect());
     }
 
-    /// Whether this process may exit: no frame is queued that a peer waits for, no send is in progress whose request
-    /// the application has freed or never had, the channels are drained, and everything sent over a network has
-    /// arrived.
+    /// Whether this process may exit. It may if no frame that a peer needs is queued, no send is in progress that only
+    /// the runtime waits for, the channels are drained, and everything that was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         let Messages { pump, bundles, .. } = &mut self.messages;
@@ -495,11 +499,11 @@ impl Universe {
     }
 }
 
-/// The name of the board for the members on one node, of a communicator that spans several nodes.
+/// The number that identifies the board for the members on one node of a communicator over several nodes.
 fn near_board(comm: &Comm) -> u32 {
     match comm.context {
         WORLD_CONTEXT => NODE_BOARD,
-        // The context id itself is the name of the board of the whole communicator.
+        // The context id itself identifies the board of the whole communicator.
         context => context.0 + 1,
     }
 }
@@ -537,7 +541,8 @@ mod tests {
         assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 1);
     }
 
-    /// A process that is a job of its own, and that has attached the process at the other place of a segment.
+    /// A process that is a job of its own. It shares the segment `joint` with another such process, which it has
+    /// attached. `place`: its own place in the segment.
     fn process(joint: &OwnedFd, place: u32) -> Universe {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();

@@ -2,12 +2,13 @@
 //! The application's memory, lent to the library from the start of an operation until its completion.
 //!
 //! # Safety
-//! A [`UserMemory`] is made by the C layer from the application's arguments; only that layer asserts the lifetime (MPI
-//! 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and the application leaves it alone until the operation is
-//! complete). Request slots store the buffer's address, and only [`crate::messages`] fills slots, always from a
-//! `UserMemory`; so the address and length in the slot of an operation that is not complete denote lent memory. The
-//! functions below borrow that memory for one copy at a time. Only one such borrow exists at any time, since a
-//! [`crate::Universe`] is visited by one thread at a time and no function here keeps a borrow.
+//! The C layer makes a [`UserMemory`] from the application's arguments. Only that layer asserts the lifetime (MPI 5.0
+//! sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and the application does not use it against the rules of
+//! [`UserMemory::new`] until the operation is complete). Request slots store the buffer's address, and only
+//! [`crate::messages`] fills slots, always from a `UserMemory`. So the address and length in the slot of an operation
+//! that is not complete denote lent memory. The functions below borrow that memory for one copy at a time. Only one
+//! such borrow exists at any time, since a [`crate::Universe`] is visited by one thread at a time and no function here
+//! keeps a borrow.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -24,16 +25,17 @@ pub struct UserMemory {
     bytes: usize,
 }
 
-// SAFETY: the type is an address and a length; the rules for its use concern the application, not a thread.
+// SAFETY: the type is an address and a length. The rules for its use bind the application, and do not depend on the
+// thread.
 unsafe impl Send for UserMemory {}
 
 impl UserMemory {
     /// Memory that the application lends.
     ///
     /// # Safety
-    /// Until the operation that it is passed to is complete, `bytes` bytes at `base` are readable and, if something is
-    /// received there, writable; the application does not write there and, if something is received there, does not
-    /// read there.
+    /// Until the operation to which it is passed is complete, `bytes` bytes at `base` are readable, and the application
+    /// does not write there. If the operation receives data there, the bytes are also writable, and the application
+    /// does not read there.
     #[must_use]
     pub unsafe fn new(base: *mut u8, bytes: usize) -> Self {
         Self { base, bytes }
@@ -48,7 +50,7 @@ impl UserMemory {
         }
     }
 
-    /// Memory of the library that is lent as the application's memory is: it must outlive the operation.
+    /// Memory of the library, lent like memory of the application. It must outlive the operation.
     #[must_use]
     pub fn of(bytes: &mut [u8]) -> Self {
         Self {
@@ -57,7 +59,7 @@ impl UserMemory {
         }
     }
 
-    /// Memory of the library for sending only; it must outlive the operation, as for [`of`](Self::of).
+    /// Memory of the library from which data are only sent. It must outlive the operation.
     #[must_use]
     pub fn of_const(bytes: &[u8]) -> Self {
         Self {
@@ -93,7 +95,7 @@ impl UserMemory {
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
-    /// The part in a range, which is clipped to the end of this memory.
+    /// The part of this memory in `range`. The range is clipped to the end of the memory.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Self {
         let start = range.start.min(self.bytes);
@@ -103,9 +105,9 @@ impl UserMemory {
         }
     }
 
-    /// This range and the adjacent `next`, as one; `None`: `next` begins elsewhere. Both must be parts of one buffer of
-    /// the application, as the blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: blocks are at offsets from one
-    /// address), so the joined range is lent memory too.
+    /// This range and `next` as one range; `None`: `next` does not begin where this range ends. Both must be parts of
+    /// one buffer of the application, so the joined range is lent memory too. The blocks of a collective are such parts
+    /// (MPI 5.0 sections 6.5 to 6.8: blocks are at offsets from one address).
     pub(crate) fn joined(self, next: Self) -> Option<Self> {
         let follows = self.address() + self.bytes as u64 == next.address();
         follows.then_some(Self {
@@ -114,7 +116,7 @@ impl UserMemory {
         })
     }
 
-    /// Copies from other memory of the same length. The two may overlap.
+    /// Copies from other memory of the same length. The two ranges may overlap.
     pub fn copy_from(self, from: Self) {
         let bytes = self.bytes.min(from.bytes);
         if bytes > 0 {
@@ -145,8 +147,8 @@ pub(crate) fn of_request(fields: &RequestFields, offset: u64, bytes: u64) -> Use
     }
 }
 
-/// The first `bytes` bytes of the buffer at `address` of the receive that was just matched. `bytes` must be at most the
-/// length of the buffer.
+/// The first `bytes` bytes of the buffer at `address`, which must be that of a receive that was just matched. `bytes`
+/// must be at most the length of the buffer.
 #[inline(always)]
 pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     UserMemory {
@@ -155,7 +157,8 @@ pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     }
 }
 
-/// Writes a word to the start of the buffer of the receive that was just matched. The buffer must have eight bytes.
+/// Writes a word to the buffer at address `buffer`, which must be that of a receive that was just matched, with at
+/// least eight bytes.
 #[inline(always)]
 pub(crate) fn put_word(buffer: u64, word: u64) {
     let address = usize::try_from(buffer).unwrap_or(0);
@@ -164,7 +167,7 @@ pub(crate) fn put_word(buffer: u64, word: u64) {
     unsafe { target.write_unaligned(word) };
 }
 
-/// A lease of the memory for a one-sided operation.
+/// The memory as a [`Lease`], with which it is lent to the transport for a one-sided operation.
 pub(crate) fn lease(memory: UserMemory) -> Lease {
     let base = NonNull::new(memory.base).unwrap_or(NonNull::dangling());
     // SAFETY: the memory is lent until the request completes, and the request completes after the lease has come back

@@ -12,8 +12,8 @@ use crate::var::live::live;
 use crate::waiting::WaitProgress;
 use crate::{Error, RequestId, Universe};
 
-/// Access to the process, one short visit at a time. A waiting call makes many visits. Other threads may visit between
-/// two of them.
+/// Access to the process, one short visit at a time. A waiting call makes many visits, and other threads may visit
+/// between any two of these visits.
 pub trait Visit: Copy {
     /// Runs `visit` with the process. Visits do not nest.
     fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R;
@@ -61,8 +61,8 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Polls `future`, which waits for other ranks in a collective, until it is ready. `patient`: whether all ranks of
-    /// the node wait for each other in that collective.
+    /// Polls `future`, which runs a collective, until it is ready. `patient`: whether all ranks of the node wait for
+    /// each other in that collective.
     fn block_on<T>(
         self,
         patient: bool,
@@ -79,8 +79,8 @@ pub trait Visit: Copy {
                 self.progress_briefly();
                 return done;
             }
-            // There is no rest between a turn and the poll after it: a turn may complete what is awaited without an
-            // arrival, for example when it posts a message that had no room.
+            // After a turn the future is polled again without a rest before. Even a turn in which nothing arrives may
+            // complete the awaited operation, for example by posting a message that had no room before.
             self.rest_unless(moved, &mut rest, Awaits::Ranks(awaited));
             moved = self.turn();
             self.renew_note(&mut rest);
@@ -102,8 +102,8 @@ pub trait Visit: Copy {
         poll_new_tasks(self, first);
     }
 
-    /// To be called after task `number`, which was polled once already, was started. Now and then makes a turn of all
-    /// tasks.
+    /// To be called after the start of task `number`, if that task was polled once already. Once in `ALL_EVERY` starts,
+    /// makes a turn of progress and polls all tasks.
     fn turn_for_tried(self, number: u64) {
         poll_tasks_at_times(self, number);
     }
@@ -121,8 +121,8 @@ pub trait Visit: Copy {
     #[inline(always)]
     fn deliver_events(self) {}
 
-    /// A turn for a test call that has found nothing so far. A rank that tests repeatedly without success yields the
-    /// core, if other processes need it, and then takes another turn.
+    /// A turn for a test call that has found nothing so far. If the rank has tested repeatedly without success and
+    /// other processes need the core, yields the core or sleeps, and then makes another turn.
     fn poll_turn(self) {
         let (tasks, is_long) = self.visit(|universe| {
             let moved = universe.progress();
@@ -139,7 +139,8 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Yields the core, if other processes need it, after a turn of a test call in which nothing happened.
+    /// To be called after a turn of a test call in which nothing happened. If other processes need the core, yields it
+    /// or sleeps, and then makes another turn.
     #[doc(hidden)]
     #[cold]
     fn rest_of_poll(self) {
@@ -198,8 +199,9 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Renews the record for debuggers of a wait in a collective, which may have many steps, because something has
-    /// arrived since. A reader that finds an unchanged record twice can conclude that nothing has arrived between.
+    /// If this wait in a collective has a record for debuggers, and something has arrived since the last call: renews
+    /// the record. A debugger that reads the record twice and finds it unchanged can conclude that nothing arrived
+    /// between the two reads.
     #[doc(hidden)]
     #[inline]
     fn renew_note(self, rest: &mut WaitProgress) {
@@ -217,10 +219,12 @@ pub trait Visit: Copy {
     }
 }
 
-/// Polls a new task, which is not in the list yet, once; and a second time if something has arrived since.
+/// Polls a new task that is not in the list yet. If the task does not end, makes a turn of progress, and if something
+/// happens in that turn, polls the task once more.
 ///
 /// # Errors
-/// The task, if it has not ended. It must be [started](crate::Tasks::start), because its memory is lent.
+/// The task, if it has not ended. The caller must [start](crate::Tasks::start) it, because its memory is lent until it
+/// ends.
 pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, Error>, Task> {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
@@ -239,7 +243,7 @@ fn poll_tasks<V: Visit>(visit: V) -> bool {
     poll_tasks_from(visit, 0)
 }
 
-/// Polls the tasks from number `from` on, as [`poll_tasks`] polls all.
+/// Polls once every task from number `from` on that no other thread polls. Returns what [`poll_tasks`] returns.
 fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
     let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);
@@ -251,15 +255,16 @@ fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
     any || visit.visit(|universe| universe.completions_seen) != before
 }
 
-/// Polls the new tasks from number `from` on, and now and then all tasks: a program that starts many tasks must not
-/// poll all of them at each start.
+/// Polls the new tasks from number `from` on. Only once in `ALL_EVERY` starts, polls all tasks: a program that starts
+/// many tasks must not poll all of them at each start.
 fn poll_new_tasks<V: Visit>(visit: V, from: u64) {
     let next = visit.visit(|universe| universe.tasks.next_number());
     let all = from / ALL_EVERY != next / ALL_EVERY;
     poll_tasks_from(visit, if all { 0 } else { from });
 }
 
-/// Polls all tasks after every `ALL_EVERY`-th start. `number`: the task just started, which was polled once already.
+/// After every `ALL_EVERY`-th start: makes a turn of progress and polls all tasks. `number`: the number of the task
+/// that was just started.
 fn poll_tasks_at_times<V: Visit>(visit: V, number: u64) {
     if (number + 1).is_multiple_of(ALL_EVERY) {
         visit.visit(Universe::progress);
@@ -294,7 +299,7 @@ fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
     }
 }
 
-/// Number of starts between two polls of all tasks.
+/// All tasks are polled once in this many starts.
 const ALL_EVERY: u64 = 64;
 
 #[cfg(test)]
@@ -430,8 +435,8 @@ mod tests {
         assert_eq!((other.get(), polls.get()), (2, 2));
     }
 
-    /// Access to a process that other threads visit too. Counts the turns, and the rests in which other threads could
-    /// visit.
+    /// Access to a process that other threads visit too. It counts the turns, and the rests during which other threads
+    /// could visit.
     #[derive(Clone, Copy)]
     struct Counting<'a> {
         universe: &'a RefCell<Universe>,

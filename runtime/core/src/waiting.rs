@@ -48,12 +48,12 @@ pub struct WaitPolicy {
 #[derive(Debug)]
 pub(crate) struct AtBoard {
     pub(crate) target: Awaited,
-    /// Whether the leader of this node has to wait for other nodes first: that takes longer than one turn of each rank
-    /// of this node.
+    /// Whether the leader of this node must wait for other nodes before it stores. Such a wait takes longer than one
+    /// turn of each rank of this node.
     pub(crate) is_from_other_nodes: bool,
 }
 
-/// The parts of the process that a wait checks before it sleeps, and the counters of the process.
+/// The parts of the process that a wait needs: it checks them before it sleeps, and counts its yields in them.
 pub(crate) struct WaitContext<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
@@ -69,9 +69,9 @@ impl WaitContext<'_> {
         self.messages.pump.engine.live_counters()
     }
 
-    /// Whether a frame waits for room: no doorbell rings when room comes back. A frame to a peer whose address record
-    /// has not arrived has no room either, but does not count: for that reply the process wakes up within the
-    /// [limit](JobNetwork::sleep_limit).
+    /// Whether a frame waits for room. No doorbell rings when room comes back, so a sleep must be short then. Frames to
+    /// a peer whose address record has not arrived are not counted: for the reply with that record the process wakes up
+    /// within its [limit](JobNetwork::sleep_limit).
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
@@ -123,15 +123,16 @@ pub struct WaitProgress {
     since: Option<Instant>,
     /// Whether the wait was reported to observers outside the process.
     is_reported: bool,
-    /// Whether the wait yields more often before it sleeps: in collectives that every rank of the node enters.
+    /// Whether the wait is in a collective that every rank of the node enters: such a wait yields more often before it
+    /// sleeps.
     patient: bool,
     /// Whether other processes ran on this core at the last yield.
     contended: bool,
     /// Index of the wait's record for debuggers. `None`: the wait is short so far, or no row was free.
     noted: Option<usize>,
-    /// Number of completions when the record was last renewed.
+    /// Number of completions at the last call of [`renew_note`](WaitPolicy::renew_note).
     completions_seen: Option<u64>,
-    /// When the wait became long.
+    /// When the wait became long; `None`: it is short so far.
     long_since: Option<Instant>,
 }
 
@@ -144,7 +145,7 @@ impl WaitProgress {
         }
     }
 
-    /// Restarts the wait after progress; only its records for debuggers stay.
+    /// Restarts the wait after progress. Only `patient` and what belongs to its record for debuggers stay.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self {
             patient: self.patient,
@@ -172,7 +173,8 @@ impl WaitProgress {
         self.noted.is_some()
     }
 
-    /// For a process with several threads: whether the wait has just become long. Returns `true` once.
+    /// For a process with several threads: if the wait has lasted long enough, marks it as long. `true`: it has become
+    /// long with this call.
     pub(crate) fn becomes_long_shared(&mut self) -> bool {
         let becomes = self.polls >= live_u32(Variable::ThreadSpins) && self.long_since.is_none();
         if becomes {
@@ -193,14 +195,15 @@ impl WaitProgress {
         self.polls > SHORT_YIELDS && self.polls.is_multiple_of(SHORT_YIELDS)
     }
 
-    /// For a process with several threads: whether one more yield is due before the wait sleeps.
+    /// For a process with several threads: counts a yield. `true`: the wait yields the core; `false`: it has yielded
+    /// often enough, and sleeps.
     pub(crate) fn yields_shared(&mut self) -> bool {
         self.yields = self.yields.saturating_add(1);
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests while other threads may visit. With `is_contended` other threads do visit, and the wait leaves the core to
-    /// them. Never rests long, since a doorbell would wake only the thread that sleeps in the transport.
+    /// Rests while other threads may visit. `is_contended`: other threads are visiting at present, so the wait leaves
+    /// the core to them. The rest is short, because a doorbell wakes only a thread that sleeps in the transport.
     pub(crate) fn outside(&mut self, is_contended: bool) {
         self.polls += 1;
         match self.polls {
@@ -243,8 +246,8 @@ impl WaitPolicy {
         &self.calls
     }
 
-    /// Records one more turn in which nothing happened. `true`: no other process needs the core, so the wait may spin
-    /// until the next turn. `false`: [`rest_long`](Self::rest_long) must follow.
+    /// Counts one more turn in which nothing happened. `true`: no other process is known to need the core, so the wait
+    /// may spin until the next turn. `false`: [`rest_long`](Self::rest_long) must follow.
     #[inline(always)]
     pub(crate) fn spins(&self, wait: &mut WaitProgress, fabric: &Fabric) -> bool {
         wait.polls += 1;
@@ -253,8 +256,8 @@ impl WaitPolicy {
             && (wait.polls < SOFT_SPINS || !(fabric.is_any_peer_lacking() || fabric.needs_cores()))
     }
 
-    /// Rests in a wait that `function` makes, when spinning is over. `true`: it is time to check the connection to the
-    /// daemon.
+    /// Rests in a wait that no longer spins. `function`: the MPI function that waits; `awaits`: what it waits for.
+    /// `true`: it is time to check the connection to the daemon.
     pub(crate) fn rest_long(
         &mut self,
         wait: &mut WaitProgress,
@@ -265,7 +268,8 @@ impl WaitPolicy {
         if is_new {
             wait.long_since = Some(Instant::now());
         }
-        // If ranks share cores, most waits end before the core comes back for the first time.
+        // If ranks share cores, most waits end before this process gets the core back for the first time. So the record
+        // is made only after that.
         if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
             wait.noted = self.note_call(context.messages, function, awaits);
         }
@@ -296,8 +300,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Renews the record for debuggers of a wait in a collective, which may have many steps, if anything has arrived
-    /// since the last renewal. `completions_seen`: the number of completions so far.
+    /// Renews the record of a wait in a collective, if the wait has a record for debuggers and something has arrived
+    /// since the last call of this method. `completions_seen`: the number of completions so far.
     #[cold]
     pub(crate) fn renew_note(&self, wait: &mut WaitProgress, completions_seen: u64) {
         let before = wait.completions_seen.replace(completions_seen);
@@ -318,9 +322,8 @@ impl WaitPolicy {
         count_wait(counters, time.unwrap_or_default());
     }
 
-    /// Yields the core, or sleeps if the core is busy. While no other process needs the core this rank stays awake, at
-    /// most for `RMPI_SPIN_TIME`: to wake a rank on an idle core costs several times as much as on a busy core. `true`:
-    /// it slept.
+    /// Yields the core; or sleeps if other processes need it, or after at most `RMPI_SPIN_TIME`. It does not sleep
+    /// sooner because waking a rank on an idle core costs several times as much as on a busy core. `true`: it slept.
     fn rest_crowded(&mut self, wait: &mut WaitProgress, context: &mut WaitContext<'_>) -> bool {
         match self.yield_or_sleep(wait, context) {
             Some(longest) => self.sleep(longest, Some(wait), context),
@@ -354,8 +357,8 @@ impl WaitPolicy {
         let since = *wait.since.get_or_insert(now);
         self.assess(now, context.fabric());
         let stay_time = match wait.patient && context.fabric().has_network() {
-            // Several ranks of a node may wait for other nodes, and the scheduler moves no work to a core that seems
-            // busy.
+            // Several ranks of a node may wait for other nodes at the same time. The scheduler moves no work to their
+            // cores while they stay awake, since a core that yields seems busy.
             true => awake_time(context.fabric()) / 20,
             false => awake_time(context.fabric()),
         };
@@ -380,7 +383,8 @@ impl WaitPolicy {
         wait: Option<&mut WaitProgress>,
         context: &mut WaitContext<'_>,
     ) -> bool {
-        // No doorbell rings when room comes back or a helper thread finishes, so the sleep must be short then.
+        // No doorbell rings when room comes back or a helper thread finishes. If the process waits for that, the sleep
+        // must be short.
         let timeout = match context.waits_for_room() {
             false => longest,
             true => longest.min(short_sleep()),
@@ -405,7 +409,8 @@ impl WaitPolicy {
         self.crowding.is_crowded()
     }
 
-    /// Sleeps once for a store to a board that takes long. `false`: it did not sleep, because something has arrived.
+    /// Sleeps once until another rank stores `target` to a board, for a store that takes long. `false`: it did not
+    /// sleep, because something has arrived.
     pub(crate) fn sleep_at_board(
         &mut self,
         target: Awaited,
@@ -434,13 +439,14 @@ impl WaitPolicy {
     }
 }
 
-/// For a process with several threads: polls before a wait sleeps, and between two later reports of the wait.
+/// For a process with several threads: a wait sleeps after this many polls. From then on it is reported once in this
+/// many polls.
 const SHORT_YIELDS: u32 = 256;
-/// Polls of a wait before it checks whether the work that it waits for needs the core.
+/// Number of polls after which a wait also checks whether the work that it waits for needs the core.
 const SOFT_SPINS: u32 = 100;
 
-/// How long a waiting rank stays awake although it could sleep. The time is shorter if the rank may be keeping the core
-/// from the rank that it waits for.
+/// How long a waiting rank stays awake although it could sleep. The time is shorter if some rank has no core, because
+/// this rank may be using the core that the awaited rank needs.
 fn awake_time(fabric: &Fabric) -> Duration {
     let time = Duration::from_micros(live(Variable::SpinTime));
     match fabric.is_any_peer_lacking() {

@@ -9,8 +9,8 @@ use crate::wire::{FrameHead, WAS_CANCELLED};
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 impl Engine {
-    /// Requests the cancellation of a request, and returns at once. When the request completes, its flags show whether
-    /// it was cancelled.
+    /// Begins the cancellation of a request, and does not wait for its outcome. When the request completes, its flags
+    /// show whether it was cancelled.
     pub fn cancel(&mut self, request: RequestId) {
         let fields = *self.arena.fields(request);
         self.counters.cancels.add(1);
@@ -85,7 +85,8 @@ impl Engine {
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
-        // This answers a CANCEL of an earlier start of the persistent send, whose message had already been matched.
+        // This answers a CANCEL that was sent for an earlier start of the persistent send. The message of that start
+        // had already been matched.
         if let Some(request) = self.announced(token, arrival.peer)
             && mark_of(self.arena.fields(request)) != u64::from(mark)
         {

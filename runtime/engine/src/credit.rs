@@ -17,8 +17,8 @@ use crate::{Engine, EventType, FrameBody, OutFrame, Output, Peer, RequestId};
 #[derive(Debug)]
 pub(crate) struct Outbox {
     waiting: OutboxQueue,
-    /// Whether an eager message may be posted at once: the queue is empty, and the peer is neither throttling nor dead.
-    /// The fast path checks only this.
+    /// Whether an eager message may be posted directly: the queue is empty, the peer has not sent THROTTLE, and it is
+    /// alive. The fast path checks only this.
     clear: bool,
     /// Whether the peer has requested RTS for every message.
     throttled: bool,
@@ -37,8 +37,8 @@ impl Default for Outbox {
     }
 }
 
-/// The frames that wait for one peer, in order. It takes one word until the first frame waits, because for most peers
-/// of a job none ever does.
+/// The frames that wait for one peer, in order. Until the first frame waits, the queue takes only one word: most peers
+/// of a job never have a waiting frame.
 #[derive(Debug, Default)]
 struct OutboxQueue(
     #[allow(clippy::box_collection, reason = "a word for each peer, not four")]
@@ -102,7 +102,7 @@ pub(crate) enum PendingFrame {
 }
 
 impl Engine {
-    /// Whether an eager message to `peer` may be posted at once: no frame waits for that peer, and it accepts eager
+    /// Whether an eager message to `peer` may be posted directly: no frame waits for that peer, and it accepts eager
     /// messages.
     #[inline(always)]
     #[must_use]
@@ -138,9 +138,9 @@ impl Engine {
         self.busy.iter().copied()
     }
 
-    /// Whether this process may exit: no frame is queued except THROTTLE and RELEASE, for which no peer waits, and no
-    /// send is in progress whose request the application has freed (its message must still arrive, MPI 5.0 section
-    /// 11.2.2).
+    /// Whether this process may exit: no frame is queued except THROTTLE and RELEASE, for which no peer waits. Also,
+    /// each send whose request the application has freed must have ended, because its message must still arrive (MPI
+    /// 5.0 section 11.2.2).
     #[must_use]
     pub fn may_exit(&self) -> bool {
         let is_advice = |outgoing: &PendingFrame| {
@@ -210,8 +210,7 @@ impl Engine {
             } => {
                 let offset = end.min(offset + self.config.stream_chunk_bytes);
                 if offset < end {
-                    // The rest goes to the back of the queue, so that other messages may overtake the rest of a large
-                    // one.
+                    // The rest of a large message goes to the back of the queue: other messages may overtake it.
                     let rest = PendingFrame::Stream {
                         request,
                         receive,
@@ -316,8 +315,8 @@ impl Engine {
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
-    /// Whether more frames wait for `peer` than can wait for a peer that still receives. Then its frames that need an
-    /// answer are refused, since the answers would fill the memory.
+    /// Whether more frames wait for `peer` than can wait for a peer that still receives. If so, frames from `peer` that
+    /// need an answer are refused: the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }
@@ -396,7 +395,7 @@ impl Engine {
             && !self.outboxes[peer.0 as usize].throttled
     }
 
-    /// Whether a message above the eager limit is sent at once, in several frames.
+    /// Whether a message above the eager limit is sent as an early message, in several frames.
     fn goes_early(&self, peer: Peer, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
         let wanted = fields.flags & (FLAG_EARLY | FLAG_SYNCHRONOUS) == FLAG_EARLY;
@@ -522,11 +521,11 @@ impl Engine {
     }
 }
 
-/// Bytes that a kept message is counted with in addition to its body: its slot and its share of the tables. Otherwise
+/// Bytes by which the count of a kept message exceeds its body: for its slot and its share of the tables. Without it,
 /// empty messages would count nothing.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
-/// Most frames that can wait for a peer that receives: one message for each request slot of this process, and two
-/// answers for each request slot of the peer.
+/// Maximum number of frames that can wait for a peer that receives: one message for each request slot of this process,
+/// and two answers for each request slot of the peer.
 const MAX_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
 pub(crate) fn control(kind: u8, word: u64) -> FrameHead {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Early messages, sent at once in several frames: FIRST carries the envelope, MORE the data, and no other frame of
-//! that sender comes between them. There is no round trip of RTS and CTS, so both sides copy at the same time.
+//! Early messages, sent without a rendezvous in several frames: FIRST carries the envelope, MORE the data. No other
+//! frame of the sender comes between these frames. There is no round trip of RTS and CTS, so both sides copy at the
+//! same time.
 //!
 //! A message is matched when its FIRST arrives, whether its receive is posted or not (promise E1). An unexpected early
 //! message is kept like an eager one. A receive that matches it before all its data have arrived waits for the rest.
@@ -33,8 +34,8 @@ impl Engine {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
-        // The size of kept data must be bounded whatever the frame contains. The bound is not this rank's own limit,
-        // because the sender's may differ.
+        // The size of kept data must be bounded whatever the frame contains. The bound is not the limit that is
+        // configured here, because the sender may have another limit.
         let sensible = (1..=wire::MAX_EARLY_BYTES).contains(&bytes);
         if arrival.bytes != 8 || tag < 0 || known || !sensible {
             return self.refuse();
@@ -64,7 +65,7 @@ impl Engine {
         bytes: u64,
     ) -> PartialTarget {
         let wanted = self.matched(request, message, bytes, RequestState::Moving);
-        // The scratch words are cleared, so that no frame of another protocol takes stale words for the state of this
+        // Clears the scratch words: otherwise a frame of another protocol could take stale words for the state of this
         // receive.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
@@ -137,7 +138,8 @@ impl Engine {
         })
     }
 
-    /// Whether data of a matched kept message are still to come; if so, records that `request` waits for them.
+    /// Whether some data of a matched kept message have not arrived yet. If so, records that `request` waits for these
+    /// data.
     pub(crate) fn wait_if_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {

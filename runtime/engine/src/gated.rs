@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent requests whose data bypass the frame stream: the owner has paired each such send with its receive.
 //!
-//! A receive of this kind is posted like any other, so that a message that arrives in frames still matches it in order.
-//! A send of this kind waits in its slot, not in an outbox. The owner reports when they complete. The owner must
-//! prevent that other messages overtake them, so it can [guard](Engine::guard_sends) the fast paths.
+//! A receive of this kind is posted like any other: it still matches a message that arrives in frames, in the right
+//! order. A send of this kind waits in its slot, not in an outbox. The owner reports when such a send or receive
+//! completes. Other messages must not overtake the messages of such sends. The owner ensures this, if necessary by a
+//! [guard](Engine::guard_sends) on the fast paths.
 
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};
 
@@ -12,7 +13,7 @@ use crate::matching::Envelope;
 use crate::{ContextId, Engine, FrameHead, Peer, RequestId};
 
 impl Engine {
-    /// While `on`, [`is_all_clear`](Self::is_all_clear) returns `false`.
+    /// Turns a guard on or off. While a guard is on, [`is_all_clear`](Self::is_all_clear) returns `false`. Guards nest.
     pub fn guard_sends(&mut self, on: bool) {
         self.blocked = if on {
             self.blocked + 1
@@ -21,7 +22,7 @@ impl Engine {
         };
     }
 
-    /// While `on`, [`post_first`](Self::post_first) refuses.
+    /// Turns a guard on or off. While a guard is on, [`post_first`](Self::post_first) refuses. Guards nest.
     pub fn guard_receives(&mut self, on: bool) {
         self.matching.guard(on);
     }
@@ -31,7 +32,7 @@ impl Engine {
         self.put_off_control(peer, head, words);
     }
 
-    /// Whether so many frames wait for `peer` that frames of the peer that need an answer should be refused.
+    /// Whether too many frames wait for `peer`. If so, the owner should refuse frames from `peer` that need an answer.
     #[must_use]
     pub fn is_backlogged(&self, peer: Peer) -> bool {
         self.is_flooded(peer)
@@ -56,7 +57,7 @@ impl Engine {
         found
     }
 
-    /// Completes a posted receive. As much of the message's `bytes` as fits has been placed in its buffer.
+    /// Completes a receive. The message has `bytes` bytes; those that fit are in the buffer already.
     #[inline]
     pub fn received_by_gate(&mut self, request: RequestId, bytes: u64) {
         let fields = self.arena.fields(request);

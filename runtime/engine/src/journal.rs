@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of events that tools have subscribed to, kept until the owner takes them.
+//! Records the events that tools have subscribed to, and stores the records until the owner takes them.
 //!
-//! No callback runs here: the records wait in a bounded list, and records that do not fit are dropped and counted.
-//! Without a subscriber, recording an event costs a load and a branch.
+//! No callback runs here: the records wait in a list of limited length. Records that do not fit are dropped and
+//! counted. Without a subscriber, recording an event costs a load and a branch.
 
 use queue_layout::{EventType, RequestFields, RequestKind};
 
@@ -64,8 +64,8 @@ impl Journal {
     #[inline(never)]
     fn add(&mut self, event: EventType, words: [u64; WORDS]) {
         self.has_records = true;
-        // Once a record has been dropped, all that follow are dropped too, until the records are taken. So all dropped
-        // records belong after those in the list.
+        // Once a record has been dropped, all later records are dropped too, until the list is taken. So all dropped
+        // records are later than those in the list.
         let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
@@ -96,7 +96,7 @@ impl Engine {
         self.journal.has_records
     }
 
-    /// Takes the records since the last call.
+    /// Returns the records since the last call, and removes them.
     pub fn take_records(&mut self) -> EventRecordList {
         self.journal.has_records = false;
         std::mem::take(&mut self.journal.records)
@@ -133,7 +133,7 @@ impl Engine {
     }
 }
 
-/// Context, peer, tag, bytes, and [`SEND`] or [`RECEIVE`].
+/// Context, peer, tag, bytes, and one further word: [`SEND`] or [`RECEIVE`] for a request, 0 for an unexpected message.
 type Message = (u32, u32, i32, u64, u64);
 
 /// The message of a request; `None` for generalized and collective requests.

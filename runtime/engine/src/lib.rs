@@ -77,8 +77,8 @@ pub struct Config {
     /// Messages up to this size are sent eagerly; larger ones are announced. In bytes; at most the body of one frame of
     /// the transport.
     pub eager_limit_bytes: u64,
-    /// Messages above the eager limit and up to this size are sent at once in several frames if [`Send::early`] is set.
-    /// The receiver keeps them like eager ones. In bytes.
+    /// Messages above the eager limit and up to this size are sent without a rendezvous, in several frames, if
+    /// [`Send::early`] is set. The receiver keeps them like eager ones. In bytes.
     pub early_limit_bytes: u64,
     /// If more unexpected data than this are kept, the engine throttles senders. In bytes.
     pub unexpected_budget_bytes: u64,
@@ -126,7 +126,8 @@ pub struct Send {
     pub buffer: u64,
     /// Whether the send completes only after a receive has matched the message (`MPI_Ssend`).
     pub synchronous: bool,
-    /// Whether data up to [`Config::early_limit_bytes`] are sent at once even if they need several frames.
+    /// Whether data up to [`Config::early_limit_bytes`] are sent without a rendezvous, even if they need several
+    /// frames.
     pub early: bool,
     /// The transport's remote key, with which the peer can read the buffer. The engine does not interpret it.
     pub key: [u64; 3],
@@ -150,7 +151,7 @@ pub struct Receive {
 /// A frame from the transport, with the first 48 bytes of its body.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedFrame {
-    /// The sender of the frame: it is taken from the queue pair, never from the frame.
+    /// The sender of the frame: the queue pair determines it, not the frame.
     pub peer: Peer,
     /// Head of the frame.
     pub head: FrameHead,
@@ -241,7 +242,7 @@ pub enum FrameBody {
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbedMessage {
-    /// The slot of the message, which a matched probe keeps.
+    /// The slot of the message. After a matched probe ([`Engine::claim`]) the message stays in this slot.
     pub message: RequestId,
     /// Sender of the message.
     pub peer: Peer,
@@ -274,9 +275,9 @@ pub struct Counters {
     pub kept_bytes: u64,
     /// Highest value of `kept_bytes`.
     pub kept_bytes_peak: u64,
-    /// Receives posted and not matched.
+    /// Number of receives posted and not matched.
     pub posted_length: u64,
-    /// Unexpected messages not matched.
+    /// Number of unexpected messages not matched.
     pub unexpected_length: u64,
     /// Queue entries inspected while matching.
     pub match_attempts: u64,
@@ -284,8 +285,8 @@ pub struct Counters {
 
 /// The engine of one process.
 ///
-/// It has more than sixty methods, one for each event of the protocol (a call, a frame, the end of a transfer), in one
-/// file for each part of the protocol. All methods work on the request slots and the outboxes.
+/// It has more than sixty methods, because the protocol has many events: calls, frames, ends of transfers. Each part of
+/// the protocol has its own file of methods. All methods work on the request slots and the outboxes.
 #[derive(Debug)]
 pub struct Engine {
     arena: RequestArena,
@@ -296,7 +297,7 @@ pub struct Engine {
     /// Peers whose outbox is not empty, each once.
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
-    /// For each peer, its early message of which frames are still to come.
+    /// For each peer: the early message of which some frames have not arrived yet.
     incoming: HashMap<Peer, early::PartialMessage>,
     throttling: Vec<Peer>,
     /// Remote keys of sends that have ended, for the owner to release.
@@ -380,7 +381,7 @@ impl Engine {
         &self.arena
     }
 
-    /// Whether a request is complete and not yet collected.
+    /// Whether a request is complete and not yet [collected](Self::collect).
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {

@@ -8,9 +8,9 @@ use crate::{ContextId, Engine, Peer, RequestFailure, RequestId};
 impl Engine {
     /// Marks `peer` dead and ends the operations that need it. For receives from other sources, `in_vain` decides by
     /// context and source (`None`: any source) whether they end. A read that the transport has in progress continues;
-    /// the transport reports its end.
+    /// the transport reports the end of the read.
     ///
-    /// Operations with `peer` that are started later are ended by the next call of this function.
+    /// Operations with `peer` that are started later end in the next call of this function for `peer`.
     pub fn lose(&mut self, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) {
         if peer.0 as usize >= self.outboxes.len() {
             return;

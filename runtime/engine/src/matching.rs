@@ -44,9 +44,9 @@ pub(crate) struct Matching {
     wide: [BinnedQueues; Wildcard::ALL.len()],
     /// Number of unexpected messages.
     unexpected: u32,
-    /// Posted receives with a wildcard, plus one while the fast paths are [guarded](Self::guard).
+    /// Number of posted receives with a wildcard, plus the number of [guards](Self::guard) that are on.
     wild: u32,
-    /// Posted receives with each kind of wildcard.
+    /// Number of posted receives with each kind of wildcard.
     wild_kinds: [u32; Wildcard::ALL.len()],
     /// Whether posted receives are counted by their context. Then the fast paths are guarded, and no posted receive is
     /// plain.
@@ -161,9 +161,8 @@ impl Matching {
         Some(id)
     }
 
-    /// The fast path of [`take_posted`](Self::take_posted). `None` unless the first receive of the bin matches, no
-    /// receive with a wildcard is posted, and the receive has no flags except [`NOT_SPECIAL`]. Returns the receive's
-    /// slot too.
+    /// The fast path of [`take_posted`](Self::take_posted). Finds a receive only if it is the first of the bin and has
+    /// no flags except [`NOT_SPECIAL`], and if no receive with a wildcard is posted. Returns the receive's slot too.
     #[inline(always)]
     pub(crate) fn take_head<'a>(
         &mut self,
@@ -185,8 +184,9 @@ impl Matching {
         Some((id, arena.slot(id)))
     }
 
-    /// Removes a plain receive from its queue if it is the head; `false` if it is not. Receives with wildcards need no
-    /// check: those that are posted now were posted after this one ([`quiet_bin`](Self::quiet_bin)).
+    /// Removes a plain receive from its queue if it is the head. `false`: it is not, and nothing has changed. Receives
+    /// with wildcards need no check: those that are posted now were posted after this one
+    /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
     pub(crate) fn take_first(&mut self, receive: &RequestFields) -> bool {
         match self.bins.get_mut(receive.bin as usize) {
@@ -198,8 +198,8 @@ impl Matching {
         }
     }
 
-    /// The bin for a receive without wildcards, and the bin's number. `None` if the bin has an unexpected message,
-    /// which might match, or a receive with a wildcard is posted. So a receive that is posted here precedes all later
+    /// The bin for a receive without wildcards, and the bin's number. `None` if a receive with a wildcard is posted, or
+    /// if the bin has an unexpected message: it might match. So a receive that is posted here precedes all later
     /// receives with wildcards.
     #[inline(always)]
     pub(crate) fn quiet_bin(&mut self, wanted: Envelope) -> Option<(&mut Bin, u32)> {
@@ -411,8 +411,8 @@ impl Matching {
         of.hash() & self.mask
     }
 
-    /// To be called before an entry is added. Keeps at least two bins for each allocated slot, so that most bins have
-    /// at most one entry: the fast paths inspect only the head of a bin.
+    /// To be called before an entry is added. Keeps at least two bins for each allocated slot. Most bins then have at
+    /// most one entry: this matters because the fast paths inspect only the head of a bin.
     #[inline(always)]
     fn keep_up(&mut self, arena: &mut RequestArena) {
         if 2 * arena.slots() > self.bins.len() {
@@ -420,7 +420,7 @@ impl Matching {
         }
     }
 
-    /// Quadruples the number of bins and distributes the entries again, queue by queue in order, so that entries of one
+    /// Quadruples the number of bins and distributes the entries again, queue by queue in order. So the entries of one
     /// envelope stay in order.
     #[cold]
     #[inline(never)]
@@ -514,13 +514,13 @@ const NOT_SPECIAL: u16 = FLAG_PLAIN | FLAG_PERSISTENT;
 /// Number of bins at first: two for each slot of the first chunk.
 const FIRST_BINS: usize = CHUNK_SLOTS * 2;
 
-/// The wildcard queues have one bin for this many bins of the table: up to two entries a bin on average, since no fast
-/// path inspects them.
+/// The wildcard queues have one bin for this many bins of the table. That is up to two entries a bin on average, which
+/// suffices because no fast path inspects these bins.
 const BINS_OF_ONE_WIDE: usize = 4;
 
 /// About 2^32 divided by the golden ratio: the products of neighbouring values differ in their upper bits.
 const FACTOR: u32 = 0x9E37_79B1;
-/// Number of bits by which a product is rotated, so that its upper bits become lower bits, which select the bin.
+/// Number of bits by which a product is rotated: its upper bits become lower bits, and the lower bits select the bin.
 const TAG_ROTATION: u32 = 18;
 
 #[cfg(test)]
@@ -673,7 +673,7 @@ mod tests {
             let tags = TAGS[seed as usize % TAGS.len()];
             // Wildcards range from one in 2 to one in 400.
             let wild = [2, 20, 400][random.below(3) as usize];
-            // Share of posted receives among the acts. The bins grow several times.
+            // Of 12 operations, this many post a receive. The number of bins grows several times.
             let posting = 1 + random.below(8);
             let mut both = Both::new();
             for _ in 0..[200, 2000][random.below(2) as usize] {
@@ -736,7 +736,7 @@ mod tests {
                     (number + 1) * stride,
                 ));
             }
-            // Posts as many receives with `MPI_ANY_SOURCE`.
+            // Posts the same number of receives again, with `MPI_ANY_SOURCE`.
             for number in 0..OTHERS {
                 both.post(envelope(ANY_PEER, (OTHERS + number + 1) * stride));
             }

@@ -49,9 +49,10 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive with a definite tag if no unexpected message is in its bin, no receive with a wildcard is posted
-    /// and a slot is free. The fast path of [`start_receive`](Self::start_receive); returns the request's token.
-    /// `None`: nothing was done. `datatype` is the handle for [`record_datatype`](Self::record_datatype).
+    /// The fast path of [`start_receive`](Self::start_receive), for a receive with a definite tag. Posts the receive if
+    /// no unexpected message is in its bin, no receive with a wildcard is posted and a slot is free; returns the
+    /// request's token. `None`: nothing was done. `datatype` is the handle for
+    /// [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn post_first(
         &mut self,
@@ -97,7 +98,7 @@ impl Engine {
             peer: peer.0,
             tag,
         };
-        // A negative tag, which only a forged frame has, could be equal to `ANY_TAG`.
+        // Only a forged frame has a negative tag; such a tag could be equal to `ANY_TAG`.
         if tag < 0 {
             return None;
         }
@@ -337,8 +338,8 @@ impl Engine {
     pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
-            // The old state shows whether the data have arrived. It is kept in a scratch word, which debuggers do not
-            // read.
+            // The old state shows whether the data have arrived. A scratch word stores it, because debuggers do not
+            // read the scratch words.
             fields.scratch[4] = u64::from(fields.state == RequestState::Kept);
             fields.state = RequestState::Claimed;
         });
@@ -371,8 +372,8 @@ impl Engine {
         Ok((request, self.match_message(request, message, kept)))
     }
 
-    /// Matches a receive with an unexpected message. `kept`: whether the message was kept, so that its data are here or
-    /// arriving in MORE frames; otherwise it was announced.
+    /// Completes the match of a receive with an unexpected message. `kept`: whether the message was kept: its data are
+    /// here, or arrive in MORE frames. If not, the message was announced.
     fn match_message(
         &mut self,
         request: RequestId,

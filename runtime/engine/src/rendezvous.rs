@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rendezvous of large messages. The sender announces a message (RTS). The receiver reads the data and sends FIN or, if
-//! it cannot read the sender's memory, requests the data (CTS), which the sender streams (DATA).
+//! Rendezvous of large messages. The sender announces a message (RTS). The receiver reads the data from the sender's
+//! memory and sends FIN. If it cannot read that memory, it requests the data (CTS), and the sender streams them (DATA).
 
 use queue_layout::RequestState;
 
@@ -36,8 +36,8 @@ impl Engine {
         }
     }
 
-    /// Begins the transfer for a receive matched with an announced message: requests a read from the owner, or
-    /// completes at once if there are no bytes to move. During the transfer the scratch words hold: the sender's token,
+    /// Begins the transfer for a receive matched with an announced message: requests a read by the owner or, if there
+    /// are no bytes to move, completes the receive now. During the transfer the scratch words hold: the sender's token,
     /// bytes moved, bytes wanted, and 1 if the sender streams or else 0.
     pub(crate) fn begin_transfer(
         &mut self,

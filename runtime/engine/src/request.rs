@@ -72,7 +72,7 @@ impl RequestArena {
         current.then_some(RequestId(token))
     }
 
-    /// The number by which others name this use of a slot; 27 bits.
+    /// The number that names this use of the slot in frames and handles; 27 bits.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, id: RequestId) -> u32 {
@@ -137,7 +137,7 @@ impl RequestArena {
         }
     }
 
-    /// The slot of a token, to be inspected and perhaps freed. The token may be stale; this does not check it.
+    /// The slot at the index of a token. Does not check whether the token is stale.
     #[inline(always)]
     pub(crate) fn hold(&mut self, token: u32) -> Option<SlotRef<'_>> {
         Some(SlotRef {

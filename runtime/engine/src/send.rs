@@ -11,8 +11,8 @@ use crate::synchronous::MARK;
 use crate::{ContextId, Engine, EventType, Exhausted, Peer, RequestFailure, RequestId, Send};
 
 impl Engine {
-    /// Starts a send that the owner could not post at once: takes a slot and queues the message behind the frames that
-    /// wait for that peer. The owner can post a send at once if it is small and the peer [is clear](Self::is_clear).
+    /// Starts a send: takes a slot and queues the message behind the frames that wait for the peer. If the message is
+    /// small and the peer [is clear](Self::is_clear), the owner can post it directly instead.
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -59,7 +59,8 @@ impl Engine {
         })
     }
 
-    /// Starts an inactive persistent send whose message the owner has posted at once, and completes it.
+    /// Starts and completes an inactive persistent send whose message the owner has posted directly, without the
+    /// outbox.
     pub fn restart_sent(&mut self, request: RequestId) {
         self.restart(request, RequestState::Complete, |_| ());
     }
@@ -95,7 +96,8 @@ impl Engine {
         !self.returned.is_empty()
     }
 
-    /// The remote key of a send that has ended in any manner, to be released, and the peer for which the key was made.
+    /// Returns the remote key of a send that has ended, with or without an error, and the peer for which the key was
+    /// made. The owner must release the key.
     #[inline]
     pub fn take_back(&mut self) -> Option<(Peer, [u64; 3])> {
         self.returned.pop()
@@ -191,7 +193,7 @@ impl Engine {
         self.record_datatype(request, handle);
     }
 
-    /// Collects a complete request: frees the slot, or makes it inactive if the request is persistent.
+    /// Collects a complete request: frees its slot or, if the request is persistent, makes the request inactive.
     #[inline(always)]
     pub fn collect(&mut self, request: RequestId) {
         if self.arena.fields(request).flags & FLAG_PERSISTENT == 0 {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data are sent at once like those of an eager
-//! message, with a *mark* that names the send. The receiver returns the mark (MATCHED) when a receive has matched the
-//! message.
+//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data are sent eagerly, with a *mark* that names the
+//! send. The receiver returns the mark (MATCHED) when a receive has matched the message.
 //!
-//! A mark is a small number that fits into the flags of a frame. A limited number of sends can have marks at a time;
-//! further ones are announced instead.
+//! A mark is a small number that fits into the flags of a frame. Only a limited number of sends can have marks at a
+//! time; further sends are announced (RTS) instead.
 
 use queue_layout::{FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState};
 
@@ -21,7 +20,8 @@ pub(crate) struct Marks {
 }
 
 impl Engine {
-    /// A mark for a synchronous send of `bytes` bytes that is being started; 0: the send is to be announced.
+    /// Assigns a mark to a synchronous send of `bytes` bytes that is being started. Returns 0 if the send must be
+    /// announced instead.
     pub(crate) fn take_mark(&mut self, request: RequestId, bytes: u64) -> u64 {
         if bytes > self.config.eager_limit_bytes {
             return 0;
@@ -47,7 +47,7 @@ impl Engine {
         (is_it && is_under_way).then_some(request)
     }
 
-    /// Sends MATCHED for a message with a mark that a receive has matched.
+    /// Queues a MATCHED for `peer`: a receive has matched the message with this mark.
     #[cold]
     pub(crate) fn answer_mark(&mut self, peer: Peer, mark: u64) {
         self.put_off_control(peer, control(wire::MATCHED, mark), &[]);
@@ -87,5 +87,5 @@ pub(crate) fn mark_of(send: &RequestFields) -> u64 {
 pub(crate) const MARK: usize = 3;
 /// Index of the scratch word of a kept message that holds its mark; 0: none.
 pub(crate) const KEPT_MARK: usize = 2;
-/// Number of marks.
+/// Maximum number of sends that have a mark at a time.
 const MAX_MARKS: usize = 256;

@@ -155,8 +155,7 @@ fn a_send_between_two_fins_keeps_its_place() {
     assert!(!two.engines[0].is_complete(two.sends[0]));
 }
 
-/// Refused are a FIN with too few bytes, with too many tokens, with a wrong token among good ones, and with a repeated
-/// token.
+/// A FIN is refused if it has too few bytes, too many tokens, a wrong token among valid ones, or a repeated token.
 #[test]
 fn a_malformed_fin_completes_no_send() {
     let mut two = Two::reading(4);

@@ -277,7 +277,7 @@ fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6])
 fn a_receive_of_an_early_message_rejects_other_frames() {
     let mut pair = Pair::new(1000, 1000);
     let word = wire::eager(CONTEXT, 1).word;
-    // Leaves the scratch words of a stream in several slots, so that whatever uses them next finds stale words.
+    // Leaves the scratch words of a stream in several slots: the next use of such a slot finds stale words.
     let streamed: Vec<_> = (0..4).map(|_| pair.receive(1)).collect();
     for request in streamed {
         let engine = &mut pair.receiver;

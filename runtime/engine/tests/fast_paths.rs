@@ -30,7 +30,7 @@ impl Random {
 /// The outcome of a receive: its buffer, the message's number, whether it was too long, its tag and its bytes.
 type Got = (u64, u64, bool, i32, u64);
 
-/// In place of a message's number: the receive was cancelled.
+/// Stands for a message's number if the receive was cancelled.
 const CANCELLED: u64 = u64::MAX;
 
 /// One engine, and the outcomes of its receives.
@@ -166,7 +166,7 @@ impl Side {
         (state == RequestState::Posted).then_some(request)
     }
 
-    /// Frees a posted receive; its message is still taken in.
+    /// Frees a posted receive. The engine still delivers a message to it.
     fn free(&mut self, request: RequestId) {
         let token = self.engine.arena().token(request);
         self.open.retain(|(open, _)| *open != token);

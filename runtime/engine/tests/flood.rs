@@ -32,7 +32,7 @@ fn world(ranks: u32, reads: Reads) -> World {
     World::new(ranks, config, ROOM, reads, 7)
 }
 
-/// A standard send as the owner makes it: posted at once if possible, otherwise with a request, which is returned.
+/// A standard send as the owner makes it: posted directly if possible, otherwise with a request. Returns the request.
 fn send(world: &mut World, from: u32, tag: i32, bytes: u64) -> Option<RequestId> {
     let body = pattern(tag as usize, bytes);
     if bytes <= EAGER && world.engines[from as usize].is_clear(Peer(0)) {
@@ -100,7 +100,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
         for from in 1..=senders {
             open.extend(send(&mut world, from, 1, bytes).map(|request| (from, request)));
         }
-        // The receiver polls, and the senders make progress, once in a wire's length of messages.
+        // The receiver polls, and the senders make progress, after every `ROOM` messages: as many as a wire holds.
         if turn % ROOM == 0 {
             most = most.max(memory_of(&world));
             for _ in 0..2 * ROOM * senders as usize {

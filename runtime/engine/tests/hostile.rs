@@ -26,8 +26,8 @@ const CONTEXTS: [u32; 2] = [4, 9];
 struct Scene {
     world: World,
     random: Random,
-    /// The victim's receives from the friend, and the friend's from the victim: rank, request, and the message that the
-    /// receive must get.
+    /// The victim's receives from the friend, and the friend's receives from the victim. Of each: the receiving rank,
+    /// the request, and the message that it must receive.
     awaited: Vec<(u32, RequestId, usize)>,
     messages: usize,
     /// Tokens that are no longer valid.
@@ -75,7 +75,7 @@ impl Scene {
         let bytes = self.random.pick(&[0, 8, 64, 500, 3000]);
         let number = self.messages;
         self.messages += 1;
-        // Each message has its own tag, so that the test does not depend on the order of messages.
+        // Each message has its own tag: so the test does not depend on the order of messages.
         let tag = number as i32;
         if self.random.below(2) == 0 {
             self.send(from, to, tag, number, bytes);
@@ -480,7 +480,8 @@ fn a_forged_negative_tag_matches_no_receive() {
     }
 }
 
-/// A CANCEL is answered. If a peer never takes the answers, the victim must not queue them without limit.
+/// A CANCEL is answered. If a peer never takes the answers, the number of answers that the victim queues must be
+/// bounded.
 #[test]
 fn unread_cancel_replies_are_bounded() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);

@@ -181,7 +181,7 @@ fn s3_4_at_most_256_small_synchronous_sends_go_eagerly() {
         world.settle();
         assert_eq!(posted(&mut world, 0, wire::EAGER), (MARKS, MARKS));
         assert_eq!(posted(&mut world, 0, wire::RTS).0, MANY - MARKS);
-        // In reverse, so that the answers come in another order than that in which marks were assigned.
+        // Receives in reverse order: so the answers arrive in another order than that of the marks.
         for tag in (0..MANY).rev() {
             assert!(!is_complete(&world, 0, sent[tag]), "round {round}");
             let request = receive(&mut world, 1, Some(0), Some(tag as i32), 60);
@@ -209,7 +209,8 @@ fn s3_4_an_unmatched_synchronous_send_does_not_block_later_ones() {
         world.engines[1].collect(request);
         world.engines[0].collect(sent);
     }
-    // Marks are tried in turn, so two of the 600 sends came to the mark that the waiting send has.
+    // Marks are tried in turn, so for two of the 600 sends the mark of the waiting send was tried, and they were
+    // announced.
     assert_eq!(posted(&mut world, 0, wire::RTS).0, 2);
 }
 
@@ -330,7 +331,7 @@ fn s3_5_messages_of_many_sources_are_not_confused() {
             assert_eq!(engine.probe(CONTEXT, Some(Peer(peer)), None), None);
         }
         assert_eq!(engine.arena().live(), 0);
-        // The other way round: receives first.
+        // Now the receives are posted before the messages arrive.
         for peer in 0..PEERS {
             let wanted = Receive {
                 context: CONTEXT,

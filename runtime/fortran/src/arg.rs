@@ -88,7 +88,7 @@ impl<T: Copy> OutAddress<T> {
 }
 
 impl OutAddress<FortranHandle> {
-    /// The current handle, which C may replace: a failing call leaves it unchanged.
+    /// The current handle. C may replace it; a failing call leaves it unchanged.
     pub(crate) fn handle(self) -> CHandle {
         self.get().handle()
     }
@@ -102,23 +102,22 @@ impl OutAddress<FortranHandle> {
 }
 
 impl OutAddress<c_int> {
-    /// Writes an index from C, converted to count from 1; `MPI_UNDEFINED` is not converted. Nothing is written if C
-    /// wrote no index.
+    /// Writes an index from C, converted to count from 1; `MPI_UNDEFINED` is not converted. Writes nothing if C has
+    /// left `index` at [`UNWRITTEN`].
     pub(crate) fn set_index(self, index: c_int) {
         if index != UNWRITTEN {
             self.set(one_based(index));
         }
     }
 
-    /// Writes a count from C, unless C wrote none.
+    /// Writes a count from C. Writes nothing if C has left `count` at [`UNWRITTEN`].
     pub(crate) fn set_count(self, count: c_int) {
         if count != UNWRITTEN {
             self.set(count);
         }
     }
 
-    /// Converts `count` indices in place, from C's count to Fortran's, which begins at 1. Converts none if `count` is
-    /// `MPI_UNDEFINED`.
+    /// Converts `count` indices in place: C counts from 0, Fortran from 1. Converts none if `count` is `MPI_UNDEFINED`.
     pub(crate) fn all_count_from_one(self, count: c_int) {
         for place in 0..usize::try_from(count).unwrap_or(0) {
             let index = Self(self.0.wrapping_add(place));
@@ -127,7 +126,7 @@ impl OutAddress<c_int> {
     }
 }
 
-/// Marks an index or count that C did not write.
+/// The initial value of an index or count that C may leave unwritten.
 pub(crate) const UNWRITTEN: c_int = c_int::MIN;
 
 /// Converts a C index to Fortran, where indices count from 1; negative numbers are unchanged.
@@ -150,7 +149,7 @@ pub(crate) struct FortranHandle(c_int);
 pub(crate) struct CHandle(usize);
 
 impl FortranHandle {
-    /// Converts to C. A negative number becomes 0, which is no handle.
+    /// Converts to C. A negative number becomes 0, which is never a valid handle.
     pub(crate) fn handle(self) -> CHandle {
         CHandle(usize::try_from(self.0).unwrap_or(0))
     }
@@ -176,10 +175,10 @@ pub(crate) struct CHandleArray {
 }
 
 impl CHandleArray {
-    /// Number of handles up to which no memory is allocated.
+    /// Maximum number of handles for which no memory is allocated.
     const FEW: usize = 32;
 
-    /// Reads `count` handles; none if `count` is negative, which C will refuse.
+    /// Reads `count` handles. If `count` is negative, reads none: the C function will refuse the count.
     pub(crate) fn read(from: *const FortranHandle, count: impl Into<i64>) -> Self {
         let count = usize::try_from(count.into()).unwrap_or(0);
         let count = if from.is_null() { 0 } else { count };
@@ -220,7 +219,7 @@ impl CHandleArray {
         }
     }
 
-    /// Writes the handles that C has changed back to the array of the program.
+    /// Writes back to the program's array the handles that C has changed.
     pub(crate) fn write(&mut self, to: OutAddress<FortranHandle>) {
         for (place, handle) in self.as_slice_mut().iter().enumerate() {
             OutAddress(to.0.wrapping_add(place)).set_handle(*handle);
@@ -314,9 +313,9 @@ impl Errcodes {
     }
 }
 
-/// A procedure of the program that C calls directly: a reduction or an error handler. In C as in Fortran, such a
-/// procedure gets the addresses of its arguments. C passes the address of an eight-byte handle, and the procedure reads
-/// the four bytes there: on a little-endian machine they are the low four, which hold the value.
+/// A procedure of the program that C calls directly: a reduction or an error handler. Such a procedure gets the
+/// addresses of its arguments, in C and in Fortran. C passes the address of an eight-byte handle, and the procedure
+/// reads the four bytes there: on a little-endian machine these are the low four bytes, which hold the value.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct UserProcedure(*const c_void);

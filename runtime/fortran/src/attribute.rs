@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Implements attributes (MPI 5.0 sections 7.7 and 19.3.7), which are addresses in C and integers in Fortran.
 //!
-//! A value that Fortran sets is stored in a cell, whose address is the attribute in C: so C reads a pointer to the
-//! integer, as the standard requires. A value that C set is the address itself in Fortran. But a predefined attribute
-//! is in C a pointer to an integer, and in Fortran that integer; only `MPI_WIN_BASE` is an address in both. The table
-//! of cells distinguishes addresses of cells from addresses that C set.
+//! A value that Fortran sets is stored in a cell, whose address is the attribute in C: so an attribute query in C
+//! returns a pointer to the integer, as the standard requires. A value that C set is the address itself in Fortran.
+//! Predefined attributes are an exception: such an attribute is a pointer to an integer in C, and that integer in
+//! Fortran. Only `MPI_WIN_BASE` is an address in both. The table of cells distinguishes addresses of cells from
+//! addresses that C set.
 //!
 //! A cell is freed when its attribute is deleted, by the delete callback in this file. A key that C made has other
 //! callbacks, so a cell for such a key exists until the process ends.
@@ -138,7 +139,7 @@ extern "C" fn copy(
     let is_copied = is_copied != 0 && code == 0;
     if is_copied {
         let made = widened(ours, made);
-        // An address that C set and that is copied unchanged stays that address.
+        // If C has set the address and the copy is unchanged, the new attribute is this address too.
         let is_of_c = [made, value(attribute_in)] == [attribute_in.addr().cast_signed(); 2];
         let attribute = if is_of_c { attribute_in } else { cell(made) };
         // SAFETY: C's room for the new attribute.
@@ -244,7 +245,8 @@ fn create(in_c: CreateInC, ours: FortranKeyval, keyval: OutAddress<c_int>) -> c_
     code
 }
 
-/// Gets an attribute, and sets `found`. Returns the code and, if there is an attribute, its value in Fortran.
+/// Gets an attribute, and sets `found` to whether there is one. Returns the code and, if there is an attribute, its
+/// value in Fortran.
 fn get(
     in_c: GetInC,
     object: CHandle,
@@ -412,8 +414,8 @@ extern "C" fn attr_put(
 }
 names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_", "mpi_attr_put_f08_" = "pmpi_attr_put_f08_");
 
-/// Defines the predefined copy callbacks (MPI 5.0 section 7.7), which a program may also call, by their copy flag and
-/// the type of the values.
+/// Defines the predefined copy callbacks (MPI 5.0 section 7.7) by their copy flag and the type of the values. A program
+/// may call them too.
 macro_rules! predefined_copies {
     ($($name:literal $function:ident copies $flag:literal $value:ty;)*) => {$(
         #[unsafe(export_name = $name)]

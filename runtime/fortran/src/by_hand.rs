@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Implements procedures whose arguments do not correspond one to one to those of C, and queries of communicators that
-//! the generated procedures use.
+//! Implements the procedures whose arguments differ from those of C in more than their types. Also queries
+//! communicators, for the generated procedures.
 //!
 //! # Safety
-//! Rule F (`lib.rs`) for arguments from Fortran; C functions get arguments as in MPI 5.0: each text and list made for them outlives the
-//! call.
+//! Rule F (`lib.rs`) for arguments from Fortran; C functions get arguments as MPI 5.0 requires: each text and list made
+//! for such a call outlives the call.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -71,7 +71,7 @@ unsafe extern "C" {
         intercomm: *mut CHandle,
         errcodes: *mut c_int,
     ) -> c_int;
-    // Calls by this library for its own use bypass tools, which intercept only names without `P`.
+    // Calls by this library for its own use must bypass tools; these intercept only names without `P`.
     fn PMPI_Comm_test_inter(comm: CHandle, flag: *mut c_int) -> c_int;
     fn PMPI_Comm_size(comm: CHandle, size: *mut c_int) -> c_int;
     fn PMPI_Comm_remote_size(comm: CHandle, size: *mut c_int) -> c_int;
@@ -87,8 +87,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Number of send datatypes of `MPI_Alltoallw`, and of receive datatypes. 0 for an invalid communicator, which the C
-/// function will refuse.
+/// Number of send datatypes of `MPI_Alltoallw`, and of receive datatypes. 0 for an invalid communicator: the C function
+/// will refuse it.
 pub(crate) fn peers(comm: CHandle) -> c_int {
     let (mut inter, mut size) = (0, 0);
     // SAFETY: the C function, which writes the flag.
@@ -215,8 +215,8 @@ names!("pmpi_aint_diff_": "mpi_aint_diff_" = "pmpi_aint_diff_", "mpi_aint_diff_f
 extern "C" fn f_sync_reg(_buf: ChoiceBuffer) {}
 names!("pmpi_f_sync_reg_": "mpi_f_sync_reg_" = "pmpi_f_sync_reg_", "mpi_f_sync_reg_f08_" = "pmpi_f_sync_reg_f08_");
 
-/// The functions that detach a buffer: with `mpi_f08` the address is returned. The other methods have a buffer argument instead, which
-/// is not accessed (MPI 5.0 section 3.6).
+/// Defines the functions that detach a buffer. With `mpi_f08`, they return the address. With the other methods, they
+/// have a buffer argument instead, which they do not access (MPI 5.0 section 3.6).
 macro_rules! detach {
     ($c:ident $large:ident ($($object:ident: $handle:ty),*);
      $old:ident $old_name:literal [$($old_names:tt)*];
@@ -313,8 +313,8 @@ extern "C" fn info_get(
 }
 names!("pmpi_info_get_": "mpi_info_get_" = "pmpi_info_get_", "mpi_info_get_f08_" = "pmpi_info_get_f08_");
 
-/// Calls, through `query`, a C function that returns a text and its length; C counts the NUL, Fortran does not. `query`
-/// returns the code, and whether there is a text. Returns the code.
+/// Calls `query`, which calls a C function that returns a text and its length. The length includes the NUL in C, but
+/// not in Fortran. `query` returns the code, and whether there is a text. This function returns the code.
 fn sized_text(
     length: OutAddress<c_int>,
     value: Chars,
@@ -323,7 +323,7 @@ fn sized_text(
 ) -> c_int {
     let wanted = length.get().max(0);
     let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
-    // A length of zero requests only the length.
+    // With length 0 the caller requests only the length of the text.
     let mut counted = if wanted == 0 {
         0
     } else {
@@ -387,7 +387,7 @@ extern "C" fn session_get_nth_pset(
 }
 names!("pmpi_session_get_nth_pset_": "mpi_session_get_nth_pset_" = "pmpi_session_get_nth_pset_", "mpi_session_get_nth_pset_f08_" = "pmpi_session_get_nth_pset_f08_");
 
-/// Whether this process is the root; arguments of other processes are not significant (MPI 5.0 section 11.8.2).
+/// Whether this process is the root: some arguments are significant only at the root (MPI 5.0 section 11.8.2).
 fn is_root(comm: CHandle, root: c_int) -> bool {
     let mut rank = -1;
     // SAFETY: the C function, which writes the rank.

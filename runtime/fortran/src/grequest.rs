@@ -15,7 +15,7 @@ type Free = unsafe extern "C" fn(*mut isize, *mut c_int);
 type Cancel = unsafe extern "C" fn(*mut isize, *const c_int, *mut c_int);
 
 /// The program's arguments of `MPI_Grequest_start`. C stores the address of this structure as the extra state, and
-/// passes it to the callbacks, for the last time to `free`.
+/// passes it to the callbacks; `free` is the last callback.
 struct FortranGrequest {
     query: Query,
     free: Free,

@@ -13,11 +13,11 @@
 //!
 //! All three methods pass the same machine words: a handle is an `INTEGER` (by itself, or as the only component of a
 //! type like `TYPE(MPI_Comm)`), a status is eight `INTEGER`s, a choice buffer is an address, an absent `IERROR` is a
-//! null address. So one body implements all of them, under each method's name.
+//! null address. So one body implements a function for all three methods, under each method's name.
 //!
-//! Assumptions beyond the standard's C interface: handles are numbers that fit into an `INTEGER` (`MPI_Comm_toint` returns the handle's
-//! value), which is true for this library. A `LOGICAL` is false if it is 0, and is written as 0 or 1, which every compiler on Linux
-//! treats as false and true.
+//! Assumptions beyond the standard's C interface: handles are numbers that fit into an `INTEGER` (`MPI_Comm_toint`
+//! returns the handle's value). This is true for this library. A `LOGICAL` is false if it is 0, and is written as 0 or
+//! 1, which every compiler on Linux treats as false and true.
 //!
 //! # Safety
 //! The Fortran program must comply with MPI 5.0 for its arguments. The types of the entry points' parameters (`arg`)
@@ -26,8 +26,9 @@
 //! is that of as many values as the call uses. This is rule **F**. Only a Fortran call makes such a value; no code here
 //! does.
 //!
-//! **Knows** the C functions it calls (`gen/c.rs`). **Never** accesses internals of the MPI library, and never stores an argument's
-//! address beyond the call, except buffers and procedures that the program passes for that purpose.
+//! **Knows** the C functions it calls (`gen/c.rs`). **Never** accesses internals of the MPI library, and never stores
+//! an argument's address beyond the call, except those of buffers and procedures that the program passes in order that
+//! MPI stores them.
 #![allow(
     unsafe_code,
     reason = "this is where Fortran enters, and where C is called"

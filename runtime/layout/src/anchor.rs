@@ -20,9 +20,9 @@ pub const QUEUE_LAYOUT_MINOR: u16 = 6;
 
 /// The structure that a debugger looks up in the library by its symbol. Its addresses lead to everything else.
 ///
-/// A reader checks `magic` and `major` first and refuses unknown values. `size` is the size of this structure, which
-/// never shrinks. With `self_address` a reader confirms that it has read the right copy of the library. Unless `state`
-/// is [`RUNNING`], the addresses are invalid, or lead to data that no longer change.
+/// A reader checks `magic` and `major` first and refuses unknown values. `size` is the size of this structure; it never
+/// becomes smaller in a later version. With `self_address` a reader confirms that it has read the right copy of the
+/// library. Unless `state` is [`RUNNING`], the addresses are invalid, or lead to data that no longer change.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Anchor {

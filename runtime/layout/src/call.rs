@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
-/// Value of `bytes` for a call whose size the ranks need not agree on.
+/// Value of `bytes` for a call in which the sizes of the ranks need not be equal.
 pub const NO_BYTES: u64 = u64::MAX;
 
-/// Number of rows of the table. If more threads wait, some are not listed.
+/// Number of rows of the table. If more threads than this wait, some are not listed.
 pub const CALL_ROWS: usize = 64;
 
 /// Room for a function's name in bytes, with the terminating zero.
@@ -52,11 +52,11 @@ impl CallTable {
         Some(number)
     }
 
-    /// Records that a call made progress but still waits, so that a reader that compares two samples sees two different
-    /// waits.
+    /// Records that a waiting call has made progress. A reader that compares a sample from before with one from after
+    /// then sees two different waits.
     pub fn renew(&self, number: usize) {
         let row = &self.rows[number];
-        // As many version changes as the end of a wait and the beginning of the next.
+        // Two changes of the version: as many as the end of one wait and the beginning of another make.
         row.change(|| ());
         row.change(|| ());
     }
@@ -92,7 +92,7 @@ pub struct CallRow {
     pub(crate) count: AtomicU64,
     /// Difference between a request's handle and its token.
     pub(crate) base: AtomicU64,
-    /// Bytes of the data of a collective, if all ranks must agree on them; otherwise [`NO_BYTES`].
+    /// Bytes of the data of a collective, if they must be equal on all ranks; otherwise [`NO_BYTES`].
     pub(crate) bytes: AtomicU64,
     /// Name of the called function, terminated by a zero.
     pub(crate) function: [AtomicU8; CALL_NAME_BYTES],
@@ -115,7 +115,7 @@ pub struct CallFacts<'a> {
     pub tokens: [u32; 2],
     /// Address and length of an array of handles, and the difference between a handle and its token.
     pub list: (u64, u64, u64),
-    /// Bytes of the data of a collective, if all ranks must agree on them; otherwise [`NO_BYTES`].
+    /// Bytes of the data of a collective, if they must be equal on all ranks; otherwise [`NO_BYTES`].
     pub bytes: u64,
 }
 
@@ -137,7 +137,7 @@ impl CallRow {
         }
     }
 
-    /// Sequence number of the present wait among all waits recorded in this row, as readers compute it.
+    /// Number of the present wait among all waits recorded in this row, counted from 1. Readers use the same formula.
     #[must_use]
     pub fn wait(&self) -> u32 {
         // Each wait changes the row twice, and each change makes the version odd and then even again.

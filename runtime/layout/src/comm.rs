@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 /// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_ROWS: usize = 16;
 
-/// Maximum number of chunks of a table. They have more rows than there are handles.
+/// Maximum number of chunks of a table. Together the chunks have more rows than there can be handles.
 pub const COMM_CHUNKS: usize = 16;
 
 /// Room for a communicator's name in bytes, with the terminating zero.
@@ -118,7 +118,7 @@ pub struct CommRow {
     pub(crate) kind: AtomicU32,
     /// Context of its point-to-point messages.
     pub(crate) context: AtomicU32,
-    /// How many communicators had this row before.
+    /// Number of communicators that had this row before.
     pub(crate) uses: AtomicU32,
     /// Rank of this process.
     pub(crate) rank: AtomicU32,
@@ -152,7 +152,8 @@ pub struct CommFacts {
     pub rank: u32,
     /// Size of the local group, and the address of its world ranks; 0 if the ranks equal the world ranks.
     pub group: (u32, u64),
-    /// Size of the remote group, and the address of its world ranks or 0; `None` for an intracommunicator.
+    /// Size of the remote group, and the address of its world ranks; 0 if the ranks equal the world ranks. `None` for
+    /// an intracommunicator.
     pub remote: Option<(u32, u64)>,
 }
 
@@ -247,7 +248,8 @@ impl CommRow {
         }
     }
 
-    /// Adds the duration of a collective call that ends now; `begun` is the result of [`begin`](Self::begin).
+    /// Adds `ns`, the duration in nanoseconds of a collective call that ends now; `begun` is the result of
+    /// [`begin`](Self::begin).
     pub fn took(&self, collective: usize, begun: u32, ns: u64) {
         if self.uses.load(Relaxed) == begun {
             let took = &self.took[collective];
@@ -280,7 +282,7 @@ impl CommRow {
         (self.size.load(Relaxed), self.rank.load(Relaxed))
     }
 
-    /// Number of calls of a collective so far, and number of those in progress.
+    /// Number of calls of a collective so far, and how many of these are in progress.
     #[must_use]
     pub fn calls(&self, collective: usize) -> (u32, u32) {
         let count = |counts: &[AtomicU32]| {

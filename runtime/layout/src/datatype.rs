@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, compiler_fen
 /// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_TYPE_ROWS: usize = 16;
 
-/// Maximum number of chunks of a table. They have more rows than there are handles.
+/// Maximum number of chunks of a table. Together the chunks have more rows than there can be handles.
 pub const TYPE_CHUNKS: usize = 16;
 
 /// Room for a datatype's name in bytes, with the terminating zero.

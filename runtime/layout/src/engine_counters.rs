@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of an engine, for tools inside its own process (MPI_T performance variables).
 //!
-//! Only the thread that owns the engine changes these numbers, with plain loads and stores. Any thread may read them at
-//! any time, and so may a signal handler that interrupted the owner. All accesses are relaxed, so two values that are
-//! read together need not be consistent.
+//! Only the thread that owns the engine counts, with plain loads and stores. At any time any thread may read the
+//! numbers, or start, reset and stop an observer of a watermark; so may a signal handler that interrupted the owner.
+//! All accesses are relaxed, so two values that are read together need not be consistent.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
@@ -30,13 +30,13 @@ impl OwnedCounter {
         self.0.store(value, Relaxed);
     }
 
-    /// Adds; for its owner.
+    /// Adds to the value; only the owner may call it.
     #[inline(always)]
     pub fn add(&self, more: u64) {
         self.set(self.get().wrapping_add(more));
     }
 
-    /// Subtracts; for its owner.
+    /// Subtracts from the value; only the owner may call it.
     #[inline(always)]
     pub fn sub(&self, less: u64) {
         self.set(self.get().wrapping_sub(less));
@@ -50,9 +50,9 @@ pub const WATCHES: usize = 16;
 #[derive(Debug, Default)]
 pub struct WatermarkCounter {
     now: OwnedCounter,
-    /// A bit for each observer in use, by its index.
+    /// The bit of an observer, by its index, is set while the observer is in use.
     used: AtomicU32,
-    /// A bit for each observer that observes the low watermark, not the high one.
+    /// The bit of an observer is set if it observes the low watermark, clear if it observes the high one.
     low: AtomicU32,
     extremes: [AtomicU64; WATCHES],
 }
@@ -69,7 +69,7 @@ impl WatermarkCounter {
         self.now.get()
     }
 
-    /// Adds; for its owner.
+    /// Adds to the value; only the owner may call it.
     #[inline(always)]
     pub fn add(&self, more: u64) {
         self.now.add(more);
@@ -78,7 +78,7 @@ impl WatermarkCounter {
         }
     }
 
-    /// Subtracts; for its owner.
+    /// Subtracts from the value; only the owner may call it.
     #[inline(always)]
     pub fn sub(&self, less: u64) {
         self.now.sub(less);
@@ -101,7 +101,7 @@ impl WatermarkCounter {
     }
 
     /// Starts an observer, with the present value as its first watermark. `for_lowest`: whether it observes the low
-    /// watermark, not the high one. `None`: all observers are in use.
+    /// watermark; if not, the high one. `None`: all observers are in use.
     pub fn watch(&self, for_lowest: bool) -> Option<WatermarkObserver> {
         let free = (0..WATCHES).find(|at| {
             let bit = 1 << at;
@@ -120,7 +120,7 @@ impl WatermarkCounter {
         self.used.fetch_and(!(1 << watch.0), Relaxed);
     }
 
-    /// The watermark of an observer.
+    /// The watermark of an observer; 0 for an index out of range.
     #[must_use]
     pub fn extreme(&self, watch: WatermarkObserver) -> u64 {
         self.extremes
@@ -145,7 +145,7 @@ pub enum Queued {
     Posted,
 }
 
-/// Maximum number of queues of one kind that are observed at once.
+/// Maximum number of queues of one kind that are observed at a time.
 pub const QUEUES: usize = 64;
 
 /// Lengths of the queues of one kind, for the contexts that are observed.
@@ -206,7 +206,7 @@ impl Queues {
         self.watched.load(Relaxed) != 0
     }
 
-    /// Starts to observe the queue of a context, whose present length is `length`. Returns the index of the observed
+    /// Starts to observe the queue of a context; `length` is its present length. Returns the index of the observed
     /// queue; `None` if too many are observed. Only the owner may call it.
     pub fn watch(&self, context: u32, length: u64) -> Option<usize> {
         let free = |row: &QueueLength| row.used.load(Relaxed) == 0;
@@ -246,14 +246,15 @@ pub struct EngineCounters {
     pub kept_bytes: WatermarkCounter,
     /// Highest value of `kept_bytes`.
     pub kept_bytes_peak: OwnedCounter,
-    /// Unexpected messages not matched.
+    /// Number of unexpected messages that are not matched.
     pub unexpected_length: WatermarkCounter,
     /// Unexpected messages not matched, by context, for the observed contexts.
     unexpected_queues: Queues,
-    /// Receives posted and not matched, by context, for the observed contexts. There is no total, because counting it
-    /// would cost time for every message.
+    /// Receives posted and not matched, by context, for the observed contexts. There is no total over all contexts,
+    /// because counting it would cost time for every message.
     posted_queues: Queues,
-    /// Queue entries inspected while matching, except on the fast path that has the token of its receive.
+    /// Queue entries inspected while matching. The fast path on which a message names the token of its receive counts
+    /// none.
     pub match_attempts: OwnedCounter,
     /// How often this process throttled a sender.
     pub throttles: OwnedCounter,
@@ -261,11 +262,11 @@ pub struct EngineCounters {
     pub announced: OwnedCounter,
     /// Bytes of the messages that `announced` counts.
     pub announced_bytes: OwnedCounter,
-    /// Messages sent at once in several frames.
+    /// Messages sent without a rendezvous in several frames.
     pub early: OwnedCounter,
     /// Bytes of the messages that `early` counts.
     pub early_bytes: OwnedCounter,
-    /// Messages of persistent sends that bypassed the frame stream through a gate.
+    /// Messages of persistent sends that were copied through a gate of their receive instead of sent in frames.
     pub gated: OwnedCounter,
     /// Bytes of the messages that `gated` counts.
     pub gated_bytes: OwnedCounter,
@@ -291,7 +292,7 @@ pub struct EngineCounters {
     pub waits: OwnedCounter,
     /// Total time of long waits in nanoseconds. Each wait is counted from the moment when it became long.
     pub waited_ns: OwnedCounter,
-    /// How often this process yielded its core to other processes.
+    /// Number of times that this process yielded its core to other processes.
     pub yields: OwnedCounter,
     /// Number of communicators that this process has at present.
     pub communicators: WatermarkCounter,

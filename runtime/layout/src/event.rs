@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types of MPI_T events, which happen in an engine and around it, and the set of types that tools have subscribed
-//! to.
+//! Defines the types of MPI_T events, and the set of types that tools have subscribed to.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -17,7 +16,7 @@ pub enum EventType {
     RendezvousSendBegin,
     /// The data of an announced message have been sent or read.
     RendezvousSendEnd,
-    /// A receive matched an announced message, whose data are still to come.
+    /// A receive matched an announced message. Its data have not arrived yet.
     RendezvousReceiveBegin,
     /// The data of an announced message have arrived.
     RendezvousReceiveEnd,

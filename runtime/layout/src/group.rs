@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 /// Number of rows of the first chunk; each further chunk has twice as many as the one before.
 pub const FIRST_GROUP_ROWS: usize = 16;
 
-/// Maximum number of chunks of a table. They have more rows than there are handles.
+/// Maximum number of chunks of a table. Together the chunks have more rows than there can be handles.
 pub const GROUP_CHUNKS: usize = 16;
 
 /// The table of groups.
@@ -62,7 +62,7 @@ pub struct GroupRow {
 }
 
 impl GroupRow {
-    /// Fills the row of a new group. `handle` is not 0. `members` is the address of the world ranks, which must not
+    /// Fills the row of a new group. `handle` is not 0. `members` is the address of the world ranks; these must not
     /// move until the row is closed.
     pub fn fill(&self, handle: u32, size: u32, members: u64) {
         self.change(|| {

@@ -2,18 +2,18 @@
 //! The image of requests, unexpected messages, communicators, groups and waiting calls that a debugger reads from a
 //! stopped process, and the counters of an engine, which tools read in the process itself.
 //!
-//! **Knows** byte offsets, states, and the version words that make a slot readable wherever the process is stopped.
+//! **Knows** byte offsets, states, and the version words that make a slot readable whenever the process is stopped.
 //! **Never** follows a link, allocates, or depends on how a message is matched or moved.
 //!
 //! # How a slot is read
 //! Request slots live in chunks that are never freed; a slot is in use unless its state is [`RequestState::Free`].
 //! Every change of a slot makes its version odd, changes the fields, and makes it even again. A reader that has stopped
-//! the process takes slots with an even version as they are, and shows the others as "in transition". A reader does not
-//! follow links: [`RequestFields::sequence`] gives the order. The rows of communicators ([`CommRow`]), datatypes
-//! ([`TypeRow`]), groups ([`GroupRow`]) and waiting calls ([`CallRow`]) are read in the same manner.
+//! the process uses the slots with an even version, and shows those with an odd version as "in transition". A reader
+//! does not follow links: [`RequestFields::sequence`] gives the order. The rows of communicators ([`CommRow`]),
+//! datatypes ([`TypeRow`]), groups ([`GroupRow`]) and waiting calls ([`CallRow`]) are read by the same rule.
 //!
 //! # Threads
-//! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
+//! One thread at a time, the engine's owner, changes a slot or a row. A reader is another process that has stopped this
 //! one, so only the compiler could reorder stores; [`RequestSlot::change`] has compiler fences against this. The
 //! numbers of an [`EngineCounters`] are read at any time.
 #![no_std]

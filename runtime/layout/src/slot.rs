@@ -73,11 +73,12 @@ pub const FLAG_STRUCTURED: u16 = 16;
 pub const FLAG_CANCELLING: u16 = 32;
 /// Flag: a receive that needs no special handling, and was posted while no receive with a wildcard was posted.
 pub const FLAG_PLAIN: u16 = 64;
-/// Flag: this send may be sent at once in several frames.
+/// Flag: this send may be sent without a rendezvous, in several frames.
 pub const FLAG_EARLY: u16 = 128;
-/// Flag: the peer has a remote key for the data of this send until it ends.
+/// Flag: a remote key for the data of this send was made for the peer; the key must be released when the send ends.
 pub const FLAG_LENT: u16 = 256;
-/// Flag: this queued send needs no room in the transport: it waits until its receiver opens a gate for it.
+/// Flag: this queued send needs no room in the transport. It waits until its receiver opens a gate, which offers the
+/// receive buffer for a direct copy.
 pub const FLAG_GATED: u16 = 512;
 
 /// One request or unexpected message, in two cache lines. Posting and matching use only the first line.
@@ -85,7 +86,7 @@ pub const FLAG_GATED: u16 = 512;
 #[repr(C, align(64))]
 pub struct RequestSlot {
     pub(crate) version: AtomicU32,
-    /// Handle of the datatype that the application passed; 0: unknown. It is set when a slot is taken, before the
+    /// Handle of the datatype that the application passed; 0: unknown. It is set when a slot is allocated, before the
     /// state.
     pub(crate) datatype: u32,
     pub(crate) fields: RequestFields,
@@ -102,14 +103,14 @@ pub struct RequestFields {
     /// `FLAG_*` bits.
     pub flags: u16,
     /// World rank of the peer; [`ANY_PEER`] for a receive from any source. For a collective, the world rank of its
-    /// root, or [`ANY_PEER`].
+    /// root; [`ANY_PEER`] if it has no root.
     pub peer: u32,
     /// Context id of the message.
     pub context: u32,
     /// Tag; [`ANY_TAG`] for a receive of any tag. For a collective, the sequence number of the call.
     pub tag: i32,
-    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle
-    /// is detected.
+    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses of the slot; by it a stale
+    /// handle is detected.
     pub token: u32,
     /// Why the operation failed; 0 if it did not.
     pub error: u8,
@@ -135,7 +136,7 @@ pub struct RequestFields {
     pub matched_bytes: u64,
     /// Token of the previous slot in the queue of its bin.
     pub prev: u32,
-    /// State of the protocol, in a form that depends on the protocol.
+    /// Words in which each protocol of the engine stores its state.
     pub scratch: [u64; 5],
 }
 
@@ -182,8 +183,7 @@ impl RequestSlot {
         self.datatype = handle;
     }
 
-    /// Changes the fields. Meanwhile the version is odd, so that a debugger never takes a half-changed slot for a
-    /// consistent one.
+    /// Changes the fields. Meanwhile the version is odd: by this a debugger detects a half-changed slot.
     #[inline(always)]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut RequestFields) -> R) -> R {
         change(&mut self.begin_change())
@@ -220,7 +220,7 @@ impl RequestSlot {
     }
 }
 
-/// Write access to a slot: its version is odd until the guard is dropped, so that a reader shows it as "in
+/// Write access to a slot: its version is odd until the guard is dropped. Meanwhile a reader shows the slot as "in
 /// transition".
 #[derive(Debug)]
 pub struct SlotWriteGuard<'a> {

@@ -95,7 +95,7 @@ impl CompilerCommand {
         }
     }
 
-    /// Whether the compiler gets input files.
+    /// Whether the compiler gets an input file or a library.
     pub(crate) fn has_files(&self) -> bool {
         self.compiles
     }
@@ -122,9 +122,9 @@ impl CompilerCommand {
         arguments
     }
 
-    /// Whether an option of the form `-fsomething` must not be added: the caller sets it or its negation, or there is a
-    /// C file among the arguments. Fortran compilers pass C files to a C compiler, which does not accept Fortran
-    /// options.
+    /// Whether the wrapper must not add an option of the form `-fsomething`: the caller sets the option or its
+    /// negation, or there is a C file among the arguments. Fortran compilers pass C files to a C compiler, which does
+    /// not accept Fortran options.
     fn decides(&self, option: &str) -> bool {
         let no = option.replacen("-f", "-fno-", 1);
         let is_given = |argument: &OsString| argument == option || argument.to_str() == Some(&no);

@@ -71,7 +71,7 @@ impl Language {
             .or_else(|| env::var_os(self.variable()));
         let named = named.filter(|text| !text.is_empty());
         let named = named.unwrap_or_else(|| self.default_compiler().into());
-        // The path of an existing file is taken as it is, as it may contain spaces. Anything else is split into a
+        // The path of an existing file is used unchanged, because it may contain spaces. Anything else is split into a
         // command and arguments.
         if Path::new(&named).is_file() {
             return vec![named];
@@ -116,7 +116,8 @@ pub(crate) struct Kit {
     is_fortran: bool,
     /// The folder of the compiled Fortran modules and the archive of their code.
     modules: Option<PathBuf>,
-    /// The option with which the compiler accepts old programs, if it needs one.
+    /// The option with which the compiler accepts calls of one procedure with arguments of different types, if it needs
+    /// one.
     pub(crate) leniency: Option<&'static str>,
 }
 

@@ -128,7 +128,7 @@ fn kit(
     Kit::of_fortran(place, folder.ok(), leniency)
 }
 
-/// The compiler and its first arguments; an error if the compiler is this program itself.
+/// The compiler and its first arguments. It is an error if the compiler is this program itself.
 fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsString>, String> {
     let compiler = language.compiler(line);
     let program = compiler.first().ok_or("no compiler is named")?;
@@ -142,7 +142,7 @@ fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsStr
     Ok(compiler)
 }
 
-/// Whether `program` is the file of this program, which would then execute itself for ever.
+/// Whether `program` is the file of this program. If so, this program would execute itself for ever.
 fn is_wrapper(program: &OsString) -> bool {
     let Ok(ours) = env::current_exe().and_then(|path| path.canonicalize()) else {
         return false;

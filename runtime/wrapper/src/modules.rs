@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compiles the modules `mpi` and `mpi_f08`, once for each compiler.
 //!
-//! Only the Fortran compiler that wrote a module file can read it, often only the same version. So the sources of the
-//! modules are installed. A folder of compiled modules is made when it is first needed: in the installed tree or, if
-//! that is not writable, in the user's cache. The name of the folder consists of the compiler, its version, and a hash
-//! of the sources and the compiler's options.
+//! Only the Fortran compiler that wrote a module file can read it, often only if its version is the same. So the
+//! sources of the modules are installed. A folder of compiled modules is made when it is first needed: in the installed
+//! tree or, if that is not writable, in the user's cache. The name of the folder consists of the compiler, its version,
+//! and a hash of the sources and the compiler's options.
 //!
-//! A folder is complete or absent: it is built under a temporary name and renamed. A build holds a lock, so that of the
-//! wrappers of a parallel make one builds and the others wait.
+//! A folder is complete or absent: it is built under a temporary name and renamed. A build holds a lock: in a parallel
+//! make, one wrapper builds and the others wait.
 
 use std::env;
 use std::ffi::OsString;
@@ -75,9 +75,8 @@ impl Modules {
         ))
     }
 
-    /// The option with which the compiler accepts calls of one procedure with arguments of different types, as in
-    /// programs with `mpif.h`. gfortran needs it since version 10; `None` for older versions and other compilers, which
-    /// do not have the option.
+    /// The option with which gfortran accepts calls of one procedure with arguments of different types, as in programs
+    /// with `mpif.h`. gfortran needs it since version 10. `None` for older versions and other compilers.
     pub(crate) fn leniency(&self) -> Option<&'static str> {
         let id = id(&self.version);
         let (major, _) = id.strip_prefix("gfortran-")?.split_once('.')?;
@@ -93,8 +92,8 @@ impl Modules {
     fn make(&self, place: &Path, report: &impl Fn(&str)) -> Result<PathBuf, ModuleFailure> {
         let whole = place.join(&self.name);
         fs::create_dir_all(place).map_err(|why| ModuleFailure::at(place, &why))?;
-        // The lock is released when the file is closed. On a file system without locks two builds may run at once,
-        // which only wastes time.
+        // The lock is released when the file is closed. On a file system without locks two builds may run at the same
+        // time; that only wastes time.
         let lock =
             File::create(place.join(".lock")).map_err(|why| ModuleFailure::at(place, &why))?;
         let _ = lock.lock();
@@ -286,8 +285,8 @@ fn first_error(done: &Output) -> String {
     }
 }
 
-/// Checks that there is disk space left, so that a compilation that failed for lack of space is not blamed on the
-/// compiler.
+/// Checks that there is disk space left, after a compilation has failed. If there is none, the failure is that of the
+/// folder, not that of the compiler.
 fn room(draft: &Path) -> Result<(), ModuleFailure> {
     let probe = draft.join("probe");
     let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);
@@ -321,7 +320,7 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
-/// Removes old drafts of builds that were killed. Other machines may have run these builds.
+/// Removes drafts older than [`STALE`]: their builds were killed. The builds may have run on other machines.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_draft = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -334,7 +333,7 @@ fn sweep(place: &Path) {
     }
 }
 
-/// Age of a draft after which its build has certainly ended.
+/// A build of a draft that is older than this has certainly ended.
 const STALE: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
@@ -382,7 +381,8 @@ mod tests {
         }
     }
 
-    /// Makes an installed tree with sources, and a shell script as the compiler, which runs `body` in the draft folder.
+    /// Makes an installed tree with sources, and a shell script as the compiler. The script runs `body` in the draft
+    /// folder.
     fn set_up(name: &str, body: &str) -> (PathBuf, Modules) {
         let prefix = env::temp_dir().join(format!("modules-{name}-{}", process::id()));
         let place = InstallTree::at(&prefix);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installed tree: the parent of the folder that contains the wrapper. So an installation can be moved.
+//! Finds the installed tree: the parent of the folder that contains the wrapper. So an installation can be moved.
 
 use std::env;
 use std::ffi::OsString;

@@ -225,8 +225,9 @@ pub(crate) fn short(name: &str) -> String {
     name.trim_start_matches("MPI_").to_lowercase()
 }
 
-/// The first statement of the ordinary path of a function that has a fast path: it changes the lane to that of the
-/// communicator. Empty for a function without one.
+/// The first statement of the ordinary path of a function that has a fast path: it switches the fast path (express
+/// lane) to this call's communicator. If it has switched, the call starts again. Empty for a function without a
+/// communicator.
 fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
     if !types.iter().any(|param| param == "comm: MPI_Comm") {
         return String::new();
@@ -241,8 +242,8 @@ fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
 
 /// The macros that generate the entry points of a function around its body.
 const MACROS: &str = r#"
-/// `PMPI_X` and its weak alias, around `$body`, which programs and tools share; and the three functions for tools. The number is that of
-/// `qmpi.order`.
+/// Declares the entry point of a function without a fast path: `PMPI_X`, its weak alias `MPI_X`, and the functions for tools. `$body` is
+/// called for programs and for tools. `$number` is the function's number in `qmpi.order`.
 macro_rules! entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      ($($arg:ident: $kind:ty),*) -> $out:ty) => {
@@ -253,15 +254,16 @@ macro_rules! entry {
                 // SAFETY: the caller's values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
             }
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { $body($($arg),*) }
         }
         tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
     };
 }
 
-/// The same with a fast path, which is tried first, and is closed while there are tools. It is followed by only one call, so that the
-/// ordinary path costs the fast path no instruction; that function may try a second fast path, closed at the same times.
+/// Declares the entry point of a function with a fast path, `$express`. `PMPI_X` tries the fast path first. If it returns `None`,
+/// `PMPI_X` only calls `$past`, so the ordinary path adds no instruction to the fast path. `$past` tries the second fast path, `$then`,
+/// if there is one, and takes the ordinary path. While there are tools, both fast paths return `None`.
 macro_rules! express_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      $express:path, $past:ident $then:tt, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
@@ -271,7 +273,7 @@ macro_rules! express_entry {
             // SAFETY: the caller's values, unchanged (A1, A2).
             match unsafe { $express($($arg),*) } {
                 Some(code) => code,
-                // SAFETY: the same.
+                // SAFETY: as above.
                 None => unsafe { $past($($arg),*) },
             }
         }
@@ -283,31 +285,32 @@ macro_rules! express_entry {
                 // SAFETY: the caller's values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
             }
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { $body($($arg),*) }
         }
         tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
     };
 }
 
-/// The second fast path, if there is one.
+/// Tries the second fast path `$then`, if there is one, and returns from the entry point if it succeeds.
 macro_rules! try_second {
     ([] $($arg:ident),*) => {};
     ([$then:path] $($arg:ident),*) => {
-        // SAFETY: as in the entry point.
+        // SAFETY: the caller's values, unchanged (A1, A2).
         if let Some(code) = unsafe { $then($($arg),*) } {
             return code;
         }
     };
 }
 
-/// Shared by both: the weak name, the program's entry into the stack of tools, and the two forms in which tools call the next callee.
+/// Declares what the entry points with and without a fast path share: the weak alias; `$top`, through which the program's call enters the
+/// stack of tools; `$call`, which calls a given callee; and `$next` and `$qmpi`, the two forms in which tools call the next callee.
 macro_rules! tool_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
      ($($arg:ident: $kind:ty),*) -> $out:ty) => {
         weak_alias!($weak, $strong);
 
-        #[doc = concat!("A call of `", $weak, "` by the program, while there are tools.")]
+        #[doc = concat!("A call of `", $weak, "` by the program while there are tools.")]
         #[cold]
         #[inline(never)]
         pub unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
@@ -339,24 +342,24 @@ macro_rules! tool_entry {
             }
         }
 
-        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls the callee that it names.")]
+        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls the callee that the context names.")]
         pub unsafe extern "C" fn $next(context: crate::qmpi::QmpiContext, $($arg: $kind),*) -> $out {
             if context.is_mpi() {
                 // SAFETY: the tool's values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
             }
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { $call(crate::qmpi::by_context(context, $number), $($arg),*) }
         }
 
-        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls the callee that it names.")]
+        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls the callee that the number names.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::QmpiContext, tool: c_int, $($arg: $kind),*) -> $out {
             if tool == 0 {
                 // SAFETY: the tool's values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
             }
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { $call(crate::qmpi::by_number(tool, $number), $($arg),*) }
         }
     };
@@ -364,7 +367,7 @@ macro_rules! tool_entry {
 
 "#;
 
-/// The call of a body that returns a value: there is nothing to check before.
+/// The call of a body that returns a value instead of an error code: nothing is checked before the call.
 fn value_call(function: &Function, body: &str, width: Width) -> String {
     let list: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
     format!("{body}({})", list.join(", "))
@@ -428,7 +431,7 @@ fn express(function: &Function, width: Width) -> Option<&str> {
     function.express.as_deref().filter(|_| width == Width::Int)
 }
 
-/// The object whose error handler is called.
+/// The expression for the object whose error handler is called.
 fn on(chapter: &Chapter, function: &Function) -> String {
     let first = |kind: &str| {
         function.params.iter().find(|p| {

@@ -43,7 +43,7 @@ impl InValue<'_> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        // SAFETY: A3, guaranteed to the constructor: the elements before it lie in the same memory.
+        // SAFETY: A3, guaranteed to the constructor: the elements before element `at` lie in the same memory.
         let place = unsafe { self.pointer.cast::<[u8; N]>().add(at) };
         // SAFETY: as above: it may be read; an array of bytes has no alignment.
         Ok(unsafe { place.read() })
@@ -95,8 +95,8 @@ impl OutValue<'_> {
         self.pointer.is_null()
     }
 
-    /// Writes `bytes`, which are no longer than all elements of the variable together (A3). Signal handlers can call
-    /// this: it allocates only for the error that it returns on NULL.
+    /// Writes `bytes`. They must fit in the elements of the variable (A3). A pointer of NULL is an error; this error is
+    /// the only allocation, so signal handlers can call the function with any other pointer.
     pub fn set(&self, bytes: &[u8]) -> Result<()> {
         self.set_from(0, bytes)
     }
@@ -120,7 +120,7 @@ impl OutValue<'_> {
     }
 }
 
-/// The address of a handle that a variable is to be bound to.
+/// The address of the handle of an object, to which a variable is to be bound.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolObject<'a> {
     name: &'static str,

@@ -113,7 +113,7 @@ enum GatherMethod {
     Equal,
     /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
-    /// Along a tree; also for equal blocks in one group.
+    /// An algorithm along a tree, for equal blocks in one group.
     Tree,
 }
 
@@ -153,7 +153,7 @@ enum ScatterMethod {
     Equal,
     /// The best algorithm for blocks whose lengths are known only to the root.
     Various,
-    /// Along a tree; also for equal blocks in one group.
+    /// An algorithm along a tree, for equal blocks in one group.
     Tree,
 }
 
@@ -645,7 +645,7 @@ mod prepare {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // For two ranks with a core each, separate messages are faster.
+        // If the ranks do not share cores (`flat` is false), a message from each rank to each rank is faster.
         let method = match data::shape(mpi).flat {
             true => AlltoallMethod::Various,
             false => AlltoallMethod::Direct,

@@ -69,8 +69,8 @@ pub(super) fn equal(
     })
 }
 
-/// One block of `count` items for each rank, consecutive from `buf`: as one piece of memory if `is_small` is true of
-/// the bytes of a block, otherwise, and always on an intercommunicator, as separate pieces.
+/// One block of `count` items for each rank, consecutive from `buf`. If `is_small` returns `true` for the bytes of a
+/// block, they are one piece of memory. Otherwise, and always on an intercommunicator, they are separate pieces.
 pub(super) fn equal_or_whole(
     mpi: Mpi,
     group: &Comm,
@@ -171,7 +171,8 @@ pub(super) fn no_place_between_groups(group: &Comm, in_place: bool) -> Result<()
     Ok(())
 }
 
-/// Checks that the send buffer and the receive buffer are different (MPI 5.0 section 2.3).
+/// Checks that the send buffer and the receive buffer do not start at the same address (MPI 5.0 section 2.3). Empty
+/// buffers and buffers with gaps are not checked.
 pub(super) fn not_the_same(sent: Option<&Payload>, received: Option<&Payload>) -> Result<()> {
     differ(address(sent), address(received))
 }
@@ -185,7 +186,7 @@ impl Equal {
         }
     }
 
-    /// The address of a rank's block, if the blocks are contiguous.
+    /// The address of a rank's block; `None` if the block is empty or has gaps.
     fn address(&self, rank: u32, ranks: u32) -> Option<u64> {
         match self {
             Self::Small(Payload::Dense(whole)) if whole.bytes() > 0 => {
@@ -198,7 +199,7 @@ impl Equal {
     }
 }
 
-/// Checks with [`not_the_same`] that the block of `rank` is different memory in `sent` and `received`.
+/// As [`not_the_same`], for the blocks of `rank` in `sent` and in `received`. `ranks`: number of blocks.
 pub(super) fn not_the_same_block(
     sent: &Equal,
     received: &Equal,
@@ -208,7 +209,7 @@ pub(super) fn not_the_same_block(
     differ(sent.address(rank, ranks), received.address(rank, ranks))
 }
 
-/// Checks with [`not_the_same`] that this rank's block is different memory from its position in the result.
+/// As [`not_the_same`], for this rank's block and its position in the result.
 pub(super) fn not_its_place(sent: Option<&Payload>, received: &Equal, group: &Comm) -> Result<()> {
     differ(address(sent), received.address(group.rank, group.size()))
 }
@@ -239,7 +240,8 @@ pub(super) enum Dense {
 }
 
 impl Dense {
-    /// `reads`: whether the current contents are needed.
+    /// The contiguous bytes of `data`. `reads`: whether the caller needs the current contents; if not, a copy contains
+    /// zeros.
     pub(super) fn of(data: &Payload, reads: bool) -> Self {
         match data {
             Payload::Dense(memory) => Self::Lent(*memory),
@@ -266,7 +268,7 @@ impl Dense {
         }
     }
 
-    /// The bytes, shared: another call may read this memory at the same time.
+    /// The bytes, to be read only: another call may read this memory at the same time.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Lent(memory) => memory.as_slice(),
@@ -274,7 +276,7 @@ impl Dense {
         }
     }
 
-    /// Unpacks changed bytes into the data.
+    /// Unpacks the bytes into the data if they are a copy.
     pub(super) fn put_back(self) {
         if let Self::Copied(bytes, data) = self {
             data.unpack(&bytes);
@@ -334,7 +336,7 @@ fn check_unmoved(
     })
 }
 
-/// The address plus `by` bytes.
+/// The buffer `by` bytes after `buf`.
 fn moved(buf: MutBuf, by: i64) -> MutBuf {
     MutBuf(buf.0.wrapping_byte_offset(isize::try_from(by).unwrap_or(0)))
 }

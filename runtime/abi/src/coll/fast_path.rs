@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fast paths of collectives for their common arguments, tried before the ordinary path: see
-//! [`FastCall`](runtime::collective::FastCall). Each function returns `None` in every other case, so the ordinary path
-//! detects and words all errors.
+//! [`FastCall`](runtime::collective::FastCall). Each function returns `None` in every other case. Only the ordinary
+//! path reports errors.
 
 mod various;
 
@@ -268,7 +268,8 @@ fn rank(it: &FastCall<'_>, rank: c_int) -> Option<u32> {
     u32::try_from(rank).ok().filter(|rank| *rank < it.size())
 }
 
-/// A buffer of `count` items of a contiguous predefined datatype; `None` if it is empty.
+/// A buffer of `count` items of a contiguous predefined datatype; `None` if it is empty, or if the arguments are not
+/// the common case.
 #[inline]
 fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     let bytes = usize::try_from(count)
@@ -280,7 +281,7 @@ fn memory(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory>
     lend(buf, 0, bytes).ok()
 }
 
-/// A buffer of `count` items of a contiguous predefined datatype; for 0 items empty memory.
+/// As [`memory`], but for 0 items the result is empty memory.
 #[inline]
 fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<UserMemory> {
     match count {
@@ -289,8 +290,8 @@ fn memory_or_none(buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Option<Use
     }
 }
 
-/// A buffer with a block of `count` items for each rank. Each block is as long as `mine`, this rank's own block, which
-/// does not overlap the buffer.
+/// A buffer with a block of `count` items for each rank. `None` if the length of a block differs from that of `mine`,
+/// this rank's own block, or if `mine` overlaps the buffer.
 fn blocks(
     it: &FastCall<'_>,
     mine: UserMemory,
@@ -310,7 +311,8 @@ fn are_apart(one: UserMemory, other: UserMemory) -> bool {
     first_end <= second || second_end <= first
 }
 
-/// Input and output of a reduction. Their addresses differ unless the input is in place.
+/// Input and output of a reduction. With `MPI_IN_PLACE` they are the same memory. Otherwise `None` if their addresses
+/// are equal.
 fn both(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -325,8 +327,8 @@ fn both(
     (input.address() != output.address()).then_some((input, output))
 }
 
-/// The input of a reduce-scatter: memory that does not overlap `output`, or the receive buffer if the input is in
-/// place.
+/// The input of a reduce-scatter: with `MPI_IN_PLACE` the receive buffer, otherwise the send buffer. `None` if the send
+/// buffer overlaps `output`.
 fn scattered(
     sendbuf: ConstBuf,
     recvbuf: MutBuf,
@@ -341,7 +343,7 @@ fn scattered(
     are_apart(input, output).then_some(input)
 }
 
-/// A predefined operation on a predefined datatype for which it is defined.
+/// A predefined operation on a predefined datatype; `None` if the operation is not defined for the datatype.
 fn combiner(op: MPI_Op, datatype: MPI_Datatype) -> Option<Combiner> {
     on_predefined(op, basic(datatype)?)
 }
@@ -358,5 +360,5 @@ const REDUCE_SCATTER_BLOCK: usize = queue_layout::collective("Reduce_scatter_blo
 const REDUCE_SCATTER: usize = queue_layout::collective("Reduce_scatter");
 const SCAN: usize = queue_layout::collective("Scan");
 const EXSCAN: usize = queue_layout::collective("Exscan");
-/// Lowest valid address. NULL and the constants of address type (`MPI_IN_PLACE`) are below.
+/// Lowest valid address. NULL and the constants of address type (such as `MPI_IN_PLACE`) are lower.
 const FIRST_ADDRESS: usize = 4096;

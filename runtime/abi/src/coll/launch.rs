@@ -139,7 +139,7 @@ fn as_task(call: CollectiveCall<Mpi>, prepared: impl PreparedCollective) -> Task
     })
 }
 
-/// Runs the tasks that were started from number `first` on, if any.
+/// Runs the tasks with number `first` or higher, if there are any.
 pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();
@@ -201,13 +201,13 @@ fn root_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<Peer> {
     }
 }
 
-/// Bytes of a call, for debuggers; `None` on an intercommunicator, whose groups may contribute different sizes.
+/// Bytes of a call, for debuggers. `None` on an intercommunicator: its groups may contribute different sizes.
 fn bytes_of(comm: &Comm, prepared: &impl PreparedCollective) -> Option<u64> {
     prepared.bytes().filter(|_| !comm.is_inter())
 }
 
-/// Defines the bodies of the blocking, the nonblocking and the persistent form of a collective, from the function that
-/// prepares its arguments. In brackets: the fast path that the blocking form tries first.
+/// Defines the bodies of the blocking, the nonblocking and the persistent form of a collective. `$prepare` prepares the
+/// arguments. `$fast_path`, in brackets, is the fast path that the blocking form tries first, if there is one.
 macro_rules! three_forms {
     ($name:literal $([$fast_path:path])?: $prepare:path, $now:ident, $later:ident, $again:ident
      ($($arg:ident: $type:ty),*)) => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives (MPI 5.0 chapter 6): blocking, nonblocking and persistent.
 //!
-//! All handles in the arguments of a function are looked up; the result is a `PreparedCollective`. It is run in one of
-//! three forms (`launch.rs`), so each collective is written once. The algorithms are in the runtime.
+//! The handles in the arguments of a function are looked up; the result is a `PreparedCollective`. `launch.rs` runs it
+//! in one of the three forms, so each collective is written once. The algorithms are in the runtime.
 
 mod blocks;
 mod data;

@@ -54,10 +54,10 @@ pub fn reduce_local(
 #[derive(Clone)]
 struct Reduce {
     input: Payload,
-    /// `None` except at the root.
+    /// The receive buffer; `None` except at the root.
     output: Option<Payload>,
-    /// `None` if the root is `MPI_PROC_NULL` on an intercommunicator: then only the arguments communicator and root are
-    /// significant.
+    /// The operation. `None` if the root is `MPI_PROC_NULL` on an intercommunicator: then only the arguments
+    /// communicator and root are significant.
     op: Option<Combiner>,
     root: CollectiveRoot,
 }

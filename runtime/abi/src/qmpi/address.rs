@@ -14,8 +14,8 @@ use core::ptr::null_mut;
 
 use crate::qmpi_table::FUNCTIONS;
 
-/// Placed after the call of the first tool, so that this call is not a tail call, and the frame of its caller exists
-/// while it runs.
+/// Does nothing at run time. `top_X` has it after its call of the first tool: the compiler cannot make that call a tail
+/// call then, so the frame of `top_X` exists while the tool runs.
 #[inline(always)]
 pub fn keep_frame() {
     // SAFETY: the assembly is empty. It only prevents that a call before it is compiled as a tail call.

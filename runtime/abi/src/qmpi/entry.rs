@@ -48,7 +48,7 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
 }
 
 /// Stores a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: the callback of another instance runs, or no
-/// callback.
+/// callback runs.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
     let mut builder = builder();
@@ -61,8 +61,8 @@ pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut 
 
 /// Intercepts an MPI function with a function that takes a context first. Called from the callback of the instance.
 ///
-/// `MPI_ERR_ARG`: no such function of MPI, no function given, or the instance has functions of the other form.
-/// `MPI_ERR_OTHER`: the callback of another instance runs, or none.
+/// `MPI_ERR_ARG`: there is no such MPI function, the tool's function is NULL, or the instance has functions of the
+/// other form. `MPI_ERR_OTHER`: the callback of another instance runs, or no callback runs.
 ///
 /// # Safety
 /// The function complies with Q1.

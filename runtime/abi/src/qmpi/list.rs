@@ -19,8 +19,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
-/// The environment variables for the list; the first that is set and not empty is used. They are rmpi's, the one that
-/// MPICH documents, and those that MPICH reads.
+/// The environment variables for the list; the first that is set and not empty is used. The first is rmpi's own, MPICH
+/// documents the second, and MPICH reads the others.
 const LISTS: &[&str] = &[
     "RMPI_TOOLS",
     "QMPI_TOOL_LIST",
@@ -145,7 +145,8 @@ fn parse_item(item: &[u8]) -> ToolListItem<'_> {
     }
 }
 
-/// A tool of a library, which is loaded first; to load it again has no effect.
+/// Loads a library, unless it is loaded already, and returns a tool that it registered: the tool `name`, or the only
+/// one.
 fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
     builder().set_library(path);
     let loaded = load(path);

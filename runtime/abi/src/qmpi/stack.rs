@@ -34,8 +34,8 @@ pub(super) struct ToolAnnouncement {
 struct ToolInstance {
     storage: *mut c_void,
     flavour: Option<Flavour>,
-    /// The functions that the instance intercepts, by the number of the MPI function. Emptied when the table is built
-    /// from them.
+    /// The functions that the instance intercepts, by the number of the MPI function. Empty after the table of next
+    /// callees is built from them.
     functions: Vec<Option<Function>>,
 }
 
@@ -77,9 +77,9 @@ impl Stack {
 pub(super) struct Builder {
     announced: Vec<ToolAnnouncement>,
     instances: Vec<ToolInstance>,
-    /// The number of the instance whose callback runs; 0: none does.
+    /// The number of the instance whose callback runs; 0: no callback runs.
     active: usize,
-    /// The library that is being loaded; empty if none is.
+    /// The library that is being loaded; empty if no library is being loaded.
     library: Vec<u8>,
     /// Whether the stack is built.
     is_settled: bool,

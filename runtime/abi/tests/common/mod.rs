@@ -70,7 +70,7 @@ fn install() -> PathBuf {
     folder
 }
 
-/// Identifies the process that runs all tests, by its pid and start time.
+/// A text that identifies the process that runs all tests: its pid and start time.
 fn run_of_tests() -> String {
     let parent = parent_id();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();

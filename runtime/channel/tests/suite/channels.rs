@@ -379,7 +379,7 @@ pub async fn shorter(rank: &mut TestRank) {
     }
 }
 
-/// Value of the bytes behind a shorter message, which must not change.
+/// Value of the bytes behind a shorter message: these bytes must not change.
 const LEFT_ALONE: u8 = 0x5a;
 
 /// Waits for the error of a send whose message is too long. The error is returned once: by the collection of that send
@@ -431,7 +431,7 @@ pub async fn sizes_differ(rank: &mut TestRank) {
         }
         finish(rank, vec![send, receive]).await;
     }
-    // The queue continues.
+    // Later messages of the queue are delivered.
     let mut send = End::new(rank, to(other, 5), 100, false);
     let mut receive = End::new(rank, from(other, 5), 100, false);
     send.fill(&pattern(rank.me, 1, 100));
@@ -589,7 +589,7 @@ pub async fn malformed_frames(rank: &mut TestRank) {
             .flat_map(|_| (random.word() >> (random.below(8) * 8)).to_ne_bytes())
             .collect();
         let length = [0, 8, 40, 41, 48][random.below(5) as usize];
-        // Random frames for other classes than 4, the class in use, whose state must stay valid.
+        // Random frames for other classes than 4. Class 4 is in use, and its state must stay valid.
         let class = random.below(20) as u16;
         let made = Head {
             flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks' board.
-//! The root writes its bytes once, entry by entry, and returns; each other rank copies what it needs when it reaches
-//! the call. So a root that calls repeatedly runs ahead of the other ranks, large data are read by all ranks while they
-//! are in the cache, and no rank waits for all ranks.
+//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks'
+//! [board](super::board). The root writes its bytes once, entry by entry, and returns; each other rank copies what it
+//! needs when it reaches the call. So a root that calls repeatedly may run ahead of the other ranks, and no rank waits
+//! for all ranks. Ranks that read large data at the same time find them in the cache.
 //!
-//! Only blocking collectives use the queue, as they use the board. An entry has the number of its call, so that a rank
-//! skips entries of calls that it missed. A rank that waits at the queue checks from time to time what other ranks do
-//! at the board, where they may wait for this rank. If the others are in an earlier call, or the root is in another
-//! collective, this rank arrives at the board too, so that the others detect the mismatch. A rank that missed a call
-//! announces the number of its present call. Ranks that wait for an entry of that rank then see that the entry will not
-//! come. If a rank that missed a call is the root of its present call, it first meets all other ranks in a round,
-//! because until then the root of an earlier call might still write entries.
+//! Like the board, the queue is used only by blocking collectives. An entry has the number of its call, so a rank can
+//! skip entries of calls that it missed. While a rank waits at the queue, it also checks what other ranks do at the
+//! board, where they may wait for it. If other ranks are in an earlier call there, or the root calls another
+//! collective, the rank arrives at the board too, and all of them detect the mismatch. A rank that missed a call
+//! announces the number of its present call: if that is a later call, ranks that wait for an entry of this rank learn
+//! that the entry will not come. If a rank that missed a call is the root of its present call, it first meets all other
+//! ranks in a round, because until then the root of an earlier call might still write entries.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ use crate::{Error, Payload, Visit};
 pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
 impl<'a, V: Visit> BcastQueueCall<'a, V> {
-    /// The queue of the ranks of this call; `None`: the call may not use one.
+    /// The call over the queue of its ranks; `None`: the call must not use a queue, or its ranks have none.
     #[inline]
     pub(super) fn of(call: &'a CollectiveCall<V>) -> Option<Self> {
         let seat = call.seat()?;
@@ -44,7 +44,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, note, bytes).await
     }
 
-    /// Sends a [parcel](super::parcels), whose length is not known to the readers.
+    /// Sends a [parcel](super::parcels): a table of offsets, followed by a block for each rank. The readers need not
+    /// have its length.
     pub(super) async fn send_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let note = BoardNote::new(self.0.call, kind, bytes.len());
         let expected = BoardNote::new(self.0.call, kind, 0);
@@ -52,8 +53,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, expected, bytes).await
     }
 
-    /// Puts each block into its reader's place in the half of the board, in the next round. An entry of the queue
-    /// announces the blocks and has their lengths.
+    /// In the next round, puts each block into the place of its reader in the half of the board that the round uses. An
+    /// entry of the queue announces this and has the lengths of the blocks.
     pub(super) async fn announce_on_board(
         &self,
         kind: RoundKind,
@@ -64,8 +65,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
-        // The wait comes before this rank arrives: after it has arrived, it would not detect ranks that wait for it in
-        // that round.
+        // This rank must wait for room before it arrives: after it has arrived, it would not detect ranks that wait for
+        // it in that round.
         if !self.queue().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
@@ -80,8 +81,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, expected, &table).await
     }
 
-    /// Prepares the first entry of a call. A root that missed a call first meets all other ranks, which may wait for it
-    /// elsewhere.
+    /// To be called by the root before its first entry. If it has missed a call, waits for all other ranks in a round,
+    /// because they may be in an earlier call. Drops entries of calls that it missed. `expected`: the note of the call.
     async fn begin_to_send(&self, expected: BoardNote) -> Result<(), Error> {
         if self.0.call.comm().has_missed() {
             self.wait_for_all_in_lines(expected).await?;
@@ -150,7 +151,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let entry = self.entry(root, ours).await?;
         let theirs = BoardNote::of(entry.note);
         if entry.place != root || !theirs.is_alike(&ours) {
-            // The notes may differ in anything except the length.
+            // This rank does not have the length, so a different length is not an error.
             let ours = ours.as_long_as(&theirs);
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
@@ -176,7 +177,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         Ok(bytes > 0)
     }
 
-    /// Reads this rank's block, which the root has put on the board in a round of this call.
+    /// Reads this rank's block of `length` bytes, which the root has put on the board in a round of this call. Arrives
+    /// in that round, if this rank has not done so yet.
     async fn take_from_board(
         &self,
         ours: BoardNote,
@@ -186,7 +188,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     ) -> Result<bool, Error> {
         let seat = self.0.seat;
         let [last, next] = [seat.last(), seat.upcoming()].map(|round| self.0.turn(round, ours));
-        // This rank may have arrived in the round already: it may have seen the root in the round before it saw the
+        // This rank may have arrived in that round already, if it saw the root's note in the round before it saw the
         // entry.
         let was_there = last.is_alike(root) && last.is_alike(self.0.call.rank());
         let mut attended = (was_there && !next.is_alike(root)).then_some(last);
@@ -209,7 +211,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 }
                 return Ok(true);
             }
-            // The round is that of a call that this rank missed, or the root has continued after an error.
+            // The root does not use this round for this call. If it uses the round for an earlier call, which this rank
+            // missed, the next round follows; otherwise it has continued after an error.
             if !turn.is_later_than(root) {
                 return Err(ours.mismatch(None));
             }
@@ -220,7 +223,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.seat.bcast_queue()
     }
 
-    /// Waits until all ranks are in this call: then no rank writes an entry of an earlier call.
+    /// Waits in a round until all ranks are in this call. From then on, no rank writes entries of an earlier call.
     #[cold]
     async fn wait_for_all_in_lines(&self, note: BoardNote) -> Result<(), Error> {
         self.0.announce(true);
@@ -248,7 +251,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// The next entry of this call. Entries of calls that this rank missed are skipped.
+    /// Waits for the next entry of this call. Skips entries of calls that this rank missed.
     async fn entry(&self, root: u32, ours: BoardNote) -> Result<BcastEntryHead, Error> {
         loop {
             let entry = match self.queue().next_entry() {
@@ -283,8 +286,9 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.wait(next, next_entry, doubt).await
     }
 
-    /// Whether notes or announcements of other ranks show that the awaited entry will not come, or that other ranks
-    /// wait for this rank at the board.
+    /// Checks the notes and announcements of other ranks. `Some`: they show that the awaited entry will not come, or
+    /// that other ranks wait for this rank at the board. `root`: the rank whose entry is awaited; `None`: this rank
+    /// waits for room in the queue.
     #[cold]
     fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
         let (seat, call) = (self.0.seat, self.0.call);
@@ -317,7 +321,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         None
     }
 
-    /// Handles a wait that ended without the awaited entry.
+    /// Handles the end of a wait. If other ranks are in an earlier call, joins them and returns `Ok`; the caller then
+    /// waits again. If the awaited entry will not come, returns an error.
     #[cold]
     async fn answer(&self, seen: BcastWaitEnd, ours: BoardNote) -> Result<(), Error> {
         match seen {
@@ -340,8 +345,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// Other ranks make a different collective in the same call. This rank arrives in their round too, so that all of
-    /// them detect it.
+    /// To be called if other ranks call a different collective under the same call number. Arrives in their round too,
+    /// so that all ranks detect the mismatch. Returns the error.
     #[cold]
     async fn arrive_in_mismatch(&self, ours: BoardNote) -> Error {
         let arrival = async {
@@ -355,7 +360,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// Records the error of a call that differs from this one, and consumes all its entries.
+    /// Records the error that the root of `entry` makes a different call. Takes all entries of that call; if its blocks
+    /// are on the board, arrives in the root's round.
     #[cold]
     async fn pass_over(&self, entry: &BcastEntryHead, ours: BoardNote) -> Result<(), Error> {
         let theirs = BoardNote::of(entry.note);
@@ -363,7 +369,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.call.note(ours.mismatch(Some((root, theirs))));
         self.0.seat.take_entry(entry);
         if is_on_board(&theirs) {
-            // The root is in a round, in which this rank must arrive too.
+            // The root has begun a round, which ends only when this rank has arrived too.
             let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
             return Ok(());
@@ -392,7 +398,8 @@ pub(super) fn block_in(
     parcels::block_of(read, ranks, of).filter(|block| block.end <= bytes)
 }
 
-/// Most bytes that go over a queue: `usual`, or fewer, by default; 0 if boards are not used.
+/// Maximum number of bytes that go over a queue; 0: no data do. By default, it is `usual` or the board limit, whichever
+/// is less; if the setting selects the board, it is the board limit.
 #[inline]
 pub(super) fn limit(shape: &CollectiveTuning, usual: usize, board_choice: BoardChoice) -> usize {
     match board_choice {
@@ -402,7 +409,7 @@ pub(super) fn limit(shape: &CollectiveTuning, usual: usize, board_choice: BoardC
     }
 }
 
-/// The byte count in the note of an entry whose blocks are on the board. No other entry has so many bytes.
+/// The byte count in the note of an entry whose blocks are on the board. No other entry of a scatter has so many bytes.
 pub(super) const ON_BOARD: usize = 1 << 20;
 
 /// Whether an entry announces blocks on the board.
@@ -410,20 +417,20 @@ pub(super) fn is_on_board(note: &BoardNote) -> bool {
     note.bytes as usize == ON_BOARD && (note.is(RoundKind::Scatter) || note.is(RoundKind::Scatterv))
 }
 
-/// The event that ended a wait at a broadcast queue.
+/// The event that has ended a wait at a broadcast queue.
 enum BcastWaitEnd {
     Entry(BcastEntryHead),
     Room,
-    /// Other ranks wait for this rank at the board, in an earlier call.
+    /// Other ranks wait for this rank at the board.
     Behind,
     /// The rank with this number is in a later call, and the awaited entry will not come.
     Later(u32),
-    /// Other ranks make a different collective in this call.
+    /// Other ranks call a different collective under the number of this call.
     Other,
 }
 
-/// Ranges of the data, one for each queue entry. There is at least one, so that ranks that expect more data detect the
-/// mismatch.
+/// Ranges of the data, one for each queue entry. There is at least one range, even for no data: ranks that expect more
+/// data then detect the mismatch.
 pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))

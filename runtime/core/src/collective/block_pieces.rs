@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large blocks over a [board](super::board), for ranks that share cores. There, messages that wait for their receivers
-//! cost two context switches for each pair of ranks, and a round at the board costs one for each rank. Two ranks with a
-//! core each use the board too: both copy at the same time, from caches; with a message only one rank would copy,
-//! through the kernel. A round moves as many bytes as fit the board. Larger blocks that all ranks collect are moved
-//! piece by piece. Each rank's lines contain the length of its block, so that a rank that expects another length
-//! detects it.
+//! Moves large blocks over a [board](super::board), for ranks that share cores. If ranks share cores, messages that
+//! wait for their receivers cost two context switches for each pair of ranks, and a round at the board costs one for
+//! each rank. Two ranks with a core each use the board too, because at a board both copy at the same time, from caches;
+//! with a message only one rank would copy, through the kernel. A round moves as many bytes as fit the board; larger
+//! blocks are moved piece by piece. Each rank's cache lines on the board contain the length of its block, so a rank
+//! that expects another length detects that.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(super) struct BlockPieces<'a, V> {
 }
 
 impl<'a, V: Visit> BlockPieces<'a, V> {
-    /// The call for blocks that all ranks collect; `None`: another algorithm is selected.
+    /// The call in which all ranks collect blocks of any lengths; `None`: another algorithm is selected.
     pub(super) fn of_all(
         call: &'a CollectiveCall<V>,
         all: &[Payload],
@@ -53,7 +53,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         })?
     }
 
-    /// The call for blocks of equal size that one rank collects; `None`: another algorithm is selected.
+    /// The call in which one rank collects blocks of `bytes` bytes each; `None`: another algorithm is selected.
     pub(super) fn of_equal(
         call: &'a CollectiveCall<V>,
         bytes: u64,
@@ -79,7 +79,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         })
     }
 
-    /// Puts this rank's block on the board for another rank. Does not wait after the last piece.
+    /// Puts this rank's block on the board, for the rank that collects the blocks. Does not wait after the last piece.
     pub(super) async fn give(&self, mine: &Payload) -> Result<(), Error> {
         let rounds = mine.bytes().div_ceil(self.place as u64);
         for round in 0..rounds {
@@ -107,8 +107,8 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         Ok(())
     }
 
-    /// Puts this rank's block on the board for all others, and copies their blocks to their places. The own block is
-    /// not copied.
+    /// Puts this rank's block on the board for all other ranks, and copies their blocks to their places in `all`. This
+    /// rank's own block is not copied.
     pub(super) async fn exchange(&self, mine: &Payload, all: &[Payload]) -> Result<(), Error> {
         let longest = all.iter().map(Payload::bytes).max();
         for round in 0..longest.unwrap_or(0).div_ceil(self.place as u64) {
@@ -163,15 +163,15 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
 pub(super) struct Swap {
     /// Whether this rank sends its own blocks in these rounds.
     pub(super) gives: bool,
-    /// Lengths of the blocks for this rank, by rank of the sender. 0: the block comes in another way, or its length is
-    /// wrong.
+    /// Lengths of the blocks for this rank, by rank of the sender. 0: the block is not moved in these rounds, or its
+    /// length is wrong.
     lengths: Vec<u64>,
     rounds: u64,
 }
 
 impl Swap {
-    /// Takes the lengths from a complete round. Records an error for each block whose length differs from that of its
-    /// place.
+    /// Reads the lengths from a complete round. Records an error for each block for this rank whose length differs from
+    /// that of its place in `into`.
     pub(super) fn from_lengths<V: Visit>(
         call: &CollectiveCall<V>,
         turn: &BoardRound<'_, V>,
@@ -196,7 +196,7 @@ impl Swap {
         Self {
             gives: parcels.given(me) == Given::Later,
             lengths,
-            // Bounded, because a faulty process may have written any lengths.
+            // The number is bounded, because a faulty process may have written any lengths.
             rounds: longest
                 .div_ceil(swapped_bytes(call.size()) as u64)
                 .min(2 * MAX_ROUNDS),
@@ -236,7 +236,7 @@ impl Swap {
     }
 }
 
-/// Number of bytes for each other rank in a round: whole cache lines.
+/// Number of bytes of the board that a rank has in a round for each receiver: whole cache lines.
 fn swapped_bytes(ranks: u32) -> usize {
     Seat::place_bytes(ranks) / ranks as usize / LINE_BYTES * LINE_BYTES
 }
@@ -261,8 +261,8 @@ pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -
 }
 
 /// Whether blocks are scattered in one round at a board. `longest`: bytes of the longest block; `usual`: average bytes.
-/// A message is faster to a rank with a core of its own. If ranks share cores, short messages are faster too, unless
-/// they would take most of the sender's buffers: then the sender waits for the readers of earlier messages.
+/// If each rank has a core of its own, messages are faster. If ranks share cores, short messages are faster too, unless
+/// there are so many that the sender runs out of buffers and has to wait for the readers of earlier messages.
 pub(super) fn are_scattered(
     shape: &CollectiveTuning,
     longest: usize,
@@ -276,20 +276,23 @@ pub(super) fn are_scattered(
         && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
-/// Whether an entry of the broadcast queue announces how the root scatters blocks of `bytes` bytes.
+/// Whether the root of a scatter of blocks of `bytes` bytes announces in an entry of the broadcast queue whether the
+/// blocks are on the board or come as messages.
 pub(super) fn are_announced(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.flat && bytes > EAGER_BYTES
 }
 
-/// Whether large blocks go over a board for these ranks. It was not measured for more than two ranks with a core each.
+/// Whether large blocks go over a board. They do if ranks share cores, or if there are only two ranks; for more ranks
+/// with a core each this was not measured.
 fn applies(shape: &CollectiveTuning, ranks: u32) -> bool {
     (shape.flat || ranks == 2) && shape.board_bytes > 0
 }
 
-/// Limit of the rounds of a call. Blocks that would take more rounds are sent as messages, which copy data once.
+/// Maximum number of rounds of a call. Blocks that would take more rounds are sent as messages, which copy the data
+/// only once.
 const MAX_ROUNDS: u64 = 8;
 const LINE_BYTES: usize = 64;
-/// A message up to this size does not wait, if no more than `MANY_MESSAGES` are in flight.
+/// A send of at most this many bytes does not wait for its receiver, if at most `MANY_MESSAGES` messages are in flight.
 const EAGER_BYTES: usize = 8 << 10;
 /// Half the number of a sender's buffers.
 const MANY_MESSAGES: u32 = 32;

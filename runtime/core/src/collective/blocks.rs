@@ -2,9 +2,9 @@
 //! Collectives that move blocks: gather, scatter, allgather and all-to-all, with blocks of one size or of different
 //! sizes.
 //!
-//! There are two versions of each. One version takes [`Payload`]s: a block of any size and layout for each rank. It
-//! serves the `w` form, large blocks (also of the `v` [forms](super::various)), and intercommunicators. The other
-//! version takes contiguous bytes with equal blocks, and forwards several small blocks together.
+//! Each collective has two versions. One takes [`Payload`]s: a block of any size and layout for each rank. It serves
+//! the `w` form, large blocks (also of the `v` [forms](super::various)), and intercommunicators. The other takes equal
+//! blocks, and sends several small blocks together.
 
 use transport::seat::LINE_BODY_BYTES;
 
@@ -19,8 +19,8 @@ use super::various::{read_into, scatter_as};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// Collects one block per rank at the root. `all` has a block for each rank at the root, and is empty elsewhere.
-/// Without `mine`, the root's own block is in place.
+/// Collects one block of each rank at the root. `all`: at the root, the place of each rank's block; at other ranks
+/// empty. If `mine` is `None`, the root's own block is already in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -61,7 +61,7 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, board_choice) = (call.shape(), gather_choice(&call.shape()));
-    // Used for blocks of any size, so that ranks that disagree about the size use the same algorithm.
+    // The size does not matter here: ranks that disagree about it must use the same algorithm.
     if let Some(nodes) = by_node::nodes_of(call, shape.choice.gather.by_node(shape.boards)) {
         return Box::pin(by_node::gather(call, nodes, mine, all, root)).await;
     }
@@ -103,7 +103,8 @@ pub async fn gather_equal<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// Receives the messages of ranks whose length differs from the root's, so that these messages complete.
+/// Receives and drops the messages of ranks whose blocks differ in length from what the root expects, so that their
+/// sends complete.
 #[cold]
 async fn take_messages<V: Visit>(
     call: &CollectiveCall<V>,
@@ -125,7 +126,7 @@ async fn take_messages<V: Visit>(
     }
 }
 
-/// Largest block, in bytes, that a rank puts on a board to be gathered. Larger blocks are sent as messages, with which
+/// In a gather, blocks of up to this many bytes go over a board. Larger blocks are sent as messages: after such a send
 /// a rank can run ahead of the root. If ranks share cores, only blocks that fit a rank's own cache lines go over the
 /// board.
 pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
@@ -136,7 +137,7 @@ pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     .min(shape.board_bytes)
 }
 
-/// Whether small blocks are gathered over a board.
+/// Whether a gather of small blocks uses a board.
 pub(super) fn gather_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.gather {
         choice::Gather::Auto | choice::Gather::Nodes => BoardChoice::AsUsual,
@@ -144,7 +145,7 @@ pub(super) fn gather_choice(shape: &CollectiveTuning) -> BoardChoice {
     }
 }
 
-/// Scatters the root's blocks, one for each rank. Without `mine`, the root's own block stays in place.
+/// Scatters the root's blocks, one for each rank. If `mine` is `None`, the root's own block stays where it is.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -220,7 +221,7 @@ pub async fn scatter_equal<V: Visit>(
     Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
 }
 
-/// Whether small blocks are scattered over a broadcast queue.
+/// Whether a scatter of small blocks uses a broadcast queue.
 pub(super) fn scatter_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.scatter {
         choice::Scatter::Auto | choice::Scatter::Nodes => BoardChoice::AsUsual,
@@ -228,7 +229,7 @@ pub(super) fn scatter_choice(shape: &CollectiveTuning) -> BoardChoice {
     }
 }
 
-/// Collects one block per rank at every rank. Without `mine`, the own block is in place.
+/// Collects one block of each rank at all ranks. If `mine` is `None`, this rank's own block is already in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -237,7 +238,7 @@ pub async fn allgather<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The other ranks wait for this rank's block, even if its place here is wrong.
+    // After an error here the block is sent all the same, because the other ranks wait for it.
     if let Err(error) = put_own(call, mine, all) {
         call.note(error);
     }
@@ -283,8 +284,8 @@ pub(super) async fn allgather_as<V: Visit>(
     Box::pin(allgather(call, mine, all)).await
 }
 
-/// As [`allgather`] among the ranks of one group, but blocks are sent round a ring: a rank has one message in flight in
-/// each direction.
+/// As [`allgather`] among the ranks of one group, but blocks are sent round a ring: each rank sends one message at a
+/// time to the next rank, and receives one from the previous rank.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -293,7 +294,7 @@ pub async fn allgather_ring<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The other ranks wait for this rank's block, even if its place here is wrong.
+    // After an error here the block is sent all the same, because the other ranks wait for it.
     if let Err(error) = put_own(call, mine, all) {
         call.note(error);
     }
@@ -385,8 +386,8 @@ pub(super) async fn allgather_plain<V: Visit>(
     }
 }
 
-/// Doubling rounds (J. Bruck and others, 1997): a rank holds its own block and the blocks of the ranks after it, and
-/// sends all of these to one rank before it.
+/// An allgather in doubling rounds (J. Bruck and others, 1997): a rank has its own block and the blocks of some ranks
+/// after it, and sends all of these to one rank before it.
 async fn allgather_bruck<V: Visit>(call: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
     let (rank, size) = (call.rank(), call.size());
     let bytes = all.len() / size as usize;
@@ -454,7 +455,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
         return Box::pin(alltoall(call, &out, &into)).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
-    // Block `d` still has to be forwarded to the rank `d` positions further.
+    // Block `d` must still move to the rank `d` positions after this rank.
     let mut blocks = Vec::with_capacity(out.len());
     blocks.extend_from_slice(&out[rank as usize * bytes..]);
     blocks.extend_from_slice(&out[..rank as usize * bytes]);
@@ -489,7 +490,8 @@ pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
         .collect()
 }
 
-/// The blocks of the other ranks, beginning with the next rank, so that not all ranks address the same rank first.
+/// The blocks of the other ranks. They begin with that of the next rank, so that not all ranks send to the same rank
+/// first.
 pub(super) fn others<'a, V: Visit>(
     call: &CollectiveCall<V>,
     all: &'a [Payload],

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks of one node without messages, over a [board](transport::seat). Each rank puts its data on the
-//! board, arrives, and reads what it needs when all ranks have arrived. A rank waits once, or twice if the data are
-//! combined in slices, and touches few cache lines besides its data. So this is fast if many ranks share few cores, and
-//! also if each rank has a core.
+//! Collectives of ranks of one node without messages, over a [board](transport::seat): shared memory that the ranks use
+//! in rounds. In a round each rank puts its data on the board, *arrives* (stores a [note](super::board_note) of its
+//! call there), and reads what it needs when all ranks have arrived. In most calls a rank waits only once, and it
+//! touches few cache lines besides its data. So a board is fast if many ranks share few cores, and also if each rank
+//! has a core.
 //!
 //! Only blocking collectives use the board: the blocking collectives of a communicator have an order, and so have the
 //! rounds of a board.
 //!
 //! If the arguments of a call were wrong on one rank, the other ranks make a round without that rank, and its next call
-//! comes too late for them. Therefore a rank's note has the number of its call. A rank that missed a call is careful:
-//! it waits for the end of its round, whatever its call does, and repeats the call in the next round if another rank
-//! was in an earlier call. The other ranks, which were in that earlier call, get an error or do not need the careful
-//! rank. If the missed call goes over the [queue](super::bcast_queue), the ranks that wait at the queue come to the
-//! round, so that it ends.
+//! comes too late for them. Therefore a rank's note has the number of its call. A rank that missed a call is careful in
+//! its next call: it waits for the end of its round, even if the call needs no wait. If another rank was in an earlier
+//! call in that round, it repeats its call in the next round. The ranks in the earlier call get an error, or do not
+//! need the data of the careful rank. If they wait at the [broadcast queue](super::bcast_queue) in that call, they
+//! arrive in the round too, so the round ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -47,7 +48,7 @@ pub(super) struct BoardCall<'a, V> {
 }
 
 impl<'a, V: Visit> BoardCall<'a, V> {
-    /// The board for `bytes` bytes of each rank; `None`: the call uses none.
+    /// The call over the board for `bytes` bytes of each rank; `None`: the call does not use a board.
     #[inline]
     pub(super) fn of(
         call: &'a CollectiveCall<V>,
@@ -65,7 +66,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         fits.then_some(Self { call, seat })
     }
 
-    /// The board for parcels; `None`: the call uses none.
+    /// The call over the board for [parcels](super::parcels); `None`: the call does not use a board.
     pub(super) fn of_parcels(
         call: &'a CollectiveCall<V>,
         board_choice: BoardChoice,
@@ -130,7 +131,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of all ranks. The bytes are few, so each rank does it for itself.
+    /// Combines the bytes of all ranks in `bytes` at each rank. The bytes should be few, because each rank combines all
+    /// of them.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.call.size();
         let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
@@ -138,7 +140,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of all ranks, which are few, from byte `at` on. `input` and `output` may be the same memory.
+    /// Combines a part of the bytes of all ranks in `output`: from byte `at` on, as many bytes as `output` has. `input`
+    /// and `output` may be the same memory.
     pub(super) async fn reduce_scatter(
         &self,
         input: UserMemory,
@@ -154,8 +157,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of the first `ranks` ranks, of which this rank may be the last. Does not wait for higher
-    /// ranks.
+    /// Combines the bytes of the first `ranks` ranks in `bytes`. None of these ranks may be above this rank. Waits only
+    /// for lower ranks, unless the calls of lower ranks differ from this one.
     pub(super) async fn combine_first(
         &self,
         bytes: &mut [u8],
@@ -193,7 +196,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     }
 
     /// Contributes a block of `bytes` bytes to a gather. `few`: the bytes of the block if it goes over the board, else
-    /// empty. Does not wait.
+    /// empty. Does not wait, unless this rank has missed a call.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
         let (note, space) = (
             BoardNote::new(self.call, RoundKind::Gather, bytes),
@@ -203,9 +206,9 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Waits until the notes of all ranks are there. Records an error if they differ. Calls `take` for each rank that
-    /// has put a block of `bytes` bytes on the board; `on_board` decides from the number of bytes whether a block is
-    /// there. Returns the ranks whose blocks come as messages.
+    /// Waits until all ranks have arrived, and records an error if their notes differ. `on_board` returns whether a
+    /// block of a given number of bytes is on the board. Calls `take` for each other rank that has put a block of
+    /// `bytes` bytes there. Returns the ranks whose blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
         bytes: usize,
@@ -246,7 +249,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Begins a round when the previous round is over.
+    /// Begins a round, when the previous round is over, for data in the half of the board that the round uses.
     pub(super) async fn begin(
         &self,
         kind: RoundKind,
@@ -259,7 +262,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.begin_as(note, RoundSpace::Half).await
     }
 
-    /// Begins a round with a given note, when the board has room for the data.
+    /// Begins a round with a given note, when `space` has room for the data of the round.
     pub(super) async fn begin_as(
         &self,
         note: BoardNote,
@@ -304,8 +307,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, space, put).await
     }
 
-    /// Begins a round, puts this rank's parcel on the board and arrives. `None`: the data of this rank come as
-    /// messages.
+    /// Begins a round, puts this rank's parcel on the board and arrives. If `parcel` is `None`, the data of this rank
+    /// come as messages.
     pub(super) async fn give_parcel(
         &self,
         kind: RoundKind,
@@ -338,8 +341,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(note, RoundSpace::Half, put).await
     }
 
-    /// Arrives in a round after `put` has written the data. If the [fast path](super::fast_path) has already arrived
-    /// for this call, returns the round in which it did.
+    /// Begins a round, calls `put` to write the data, and arrives. If the [fast path](super::fast_path) has already
+    /// arrived for this call, only returns the round in which it did.
     async fn arrive_with(
         &self,
         note: BoardNote,
@@ -354,14 +357,16 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             self.announce(false);
         }
         let turn = self.begin_as(note, space).await?;
-        // Ranks in an earlier call may already be reading the data of that call's root there, and do not wait for this
+        // If this rank has missed a call and ranks are in an earlier call in this round, this rank writes no data:
+        // those ranks may already be reading data of the earlier call there, because they do not all wait for this
         // rank.
         if !comm.has_missed() || !turn.is_early() {
             put(&turn);
         }
         turn.arrive();
         if comm.has_missed() {
-            // Ranks may sleep until an entry comes that will never come: they must check again.
+            // Ranks may be asleep while they wait for an entry of the broadcast queue that will never come: they must
+            // check again.
             self.seat.wake_sleepers();
         }
         Ok(turn)
@@ -377,8 +382,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Waits until `happened` at the board. Ends early if `doubt` finds that the event will never happen, or if a rank
-    /// is dead.
+    /// Waits for `event` at the board until `happened` or `doubt` returns `Some`, and returns that value. `doubt` finds
+    /// reasons not to wait for the event any longer. Returns an error if a rank is dead.
     pub(super) async fn wait<T>(
         &self,
         event: BoardEvent,
@@ -401,7 +406,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // Stores that others made before what `doubt` has found are visible now.
+                // Other ranks may have made the awaited store before the stores that `doubt` has read, so it is visible
+                // now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             polls = polls.wrapping_add(1);
@@ -420,8 +426,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         ended
     }
 
-    /// Announces the number of this rank's call, after this rank missed a call. `sends`: whether this rank is about to
-    /// write entries to the broadcast queue.
+    /// To be called if this rank has missed a call: announces the number of its present call to ranks that wait at the
+    /// broadcast queue. `sends`: whether this rank is about to write entries to that queue.
     #[cold]
     pub(super) fn announce(&self, sends: bool) {
         let number = self.call.number(u32::MAX);
@@ -455,13 +461,14 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.read(self.round, all, at, into);
     }
 
-    /// The contributions of all ranks, if each is as long as that of this rank.
+    /// The contributions of all ranks. All must be as long as that of this rank.
     fn parts(&self) -> RoundContributions<'_> {
         let bytes = BoardNote::of(self.note).bytes as usize;
         RoundContributions::new(self.board.seat, self.round, bytes)
     }
 
-    /// The contributions of all ranks, if no rank has the lengths of the other ranks.
+    /// The contributions of all ranks as [parcels](super::parcels): no rank needs to have the lengths of the other
+    /// ranks.
     pub(super) fn parcels(&self) -> Parcels<'_> {
         Parcels::new(self.board.seat, self.round)
     }
@@ -471,13 +478,14 @@ impl<V: Visit> BoardRound<'_, V> {
         Parcels::with_places(self.board.seat, self.round, place)
     }
 
-    /// Whether another rank makes the same call, according to its note.
+    /// Whether rank `rank` has arrived in this round with the same kind of round and the same call, according to its
+    /// note.
     pub(super) fn is_alike(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_alike(&BoardNote::of(self.note)))
     }
 
-    /// Whether another rank is in an earlier call in this round, so that the call of this rank needs a later round.
+    /// Whether rank `rank` uses this round for an earlier call. Then the call of this rank needs a later round.
     pub(super) fn is_later_than(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_before(&BoardNote::of(self.note)))
@@ -487,7 +495,8 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.arrive(self.round, self.note);
     }
 
-    /// Waits until all ranks have arrived. `false`: others were in an earlier call, so this call needs another round.
+    /// Waits until all ranks have arrived. `false`: other ranks were in an earlier call, so this call needs another
+    /// round.
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
@@ -508,8 +517,8 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Waits until all lower ranks have arrived; after an error, until all ranks have. `false`: as for
-    /// [`all`](Self::all).
+    /// Waits until all lower ranks have arrived. If their notes differ, or this rank has missed a call, waits for all
+    /// ranks. Returns what [`all`](Self::all) returns.
     async fn lower(&self) -> Result<bool, Error> {
         let (seat, rank) = (self.board.seat, self.board.call.rank());
         if self.board.call.comm().has_missed() {
@@ -531,16 +540,17 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Continues without waiting, unless this rank has missed a call. `false`: as for [`all`](Self::all).
+    /// To be called by a rank that need not wait for others. If this rank has missed a call, waits for all ranks all
+    /// the same. `false`: the call needs another round, as for [`all`](Self::all).
     pub(super) async fn leave(&self) -> bool {
         if !self.board.call.comm().has_missed() {
             return true;
         }
-        // The other ranks report any other mismatch.
+        // Any error is reported by the other ranks.
         !matches!(self.all().await, Ok(false))
     }
 
-    /// Whether, according to the notes, any rank is in an earlier call in this round.
+    /// Whether any rank uses this round for an earlier call, according to its note.
     #[cold]
     fn is_early(&self) -> bool {
         let mine = BoardNote::of(self.note);
@@ -556,5 +566,5 @@ impl<V: Visit> BoardRound<'_, V> {
     }
 }
 
-/// Number of polls of a waiting rank between two checks for dead ranks.
+/// A waiting rank checks for dead ranks once in this many polls.
 const POLLS_PER_CHECK: u32 = 8;

@@ -11,7 +11,8 @@ use crate::{Error, Visit};
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
-    /// Number of bytes, up to [`MAX_BYTES`]. Larger numbers are stored as a hash above that.
+    /// The number of bytes of the call, if it is at most [`MAX_BYTES`]; else a hash of that number, greater than
+    /// [`MAX_BYTES`].
     pub(super) bytes: u32,
     /// The number of the call, below [`CALLS`].
     call: u32,
@@ -44,7 +45,8 @@ impl BoardNote {
         }
     }
 
-    /// The error if another rank has a different note.
+    /// The error of a call whose notes differ. `theirs`: a rank with a different note, and that note; `None`: such a
+    /// rank is not known.
     #[cold]
     pub(super) fn mismatch(self, theirs: Option<(u32, Self)>) -> Error {
         match theirs {
@@ -91,17 +93,18 @@ impl BoardNote {
         self.bytes.min(MAX_BYTES)
     }
 
-    /// Whether it is a note of collective `kind`.
+    /// Whether this is a note of a round of `kind`.
     pub(super) fn is(&self, kind: RoundKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Whether both notes are of the same call, whatever their numbers of bytes.
+    /// Whether both notes have the same kind and call number. Their numbers of bytes may differ.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.call == other.call
     }
 
-    /// Whether this note is of an earlier call. Numbers wrap around: a number less than half the range ahead is later.
+    /// Whether this note is of an earlier call than `other`. Call numbers wrap around: a number is later if it is ahead
+    /// by less than half the range.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
     }
@@ -111,10 +114,11 @@ impl BoardNote {
 const KIND_BITS: u32 = 4;
 /// Bits for the number of bytes.
 const BYTES_BITS: u32 = 21;
-/// Largest number of bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
+/// Largest number of bytes that a note stores exactly: the largest value of
+/// [`Variable::BoardLimit`](crate::var::Variable).
 const MAX_BYTES: u32 = 1 << (BYTES_BITS - 1);
-/// Number of different call numbers in a note. They have the bits that remain of 8 bits for the kind and of 24 bits for
-/// the bytes.
+/// Number of different call numbers in a note. A call number has the bits that the kind leaves free in 8 bits, and
+/// those that the bytes leave free in 24 bits.
 const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 
 /// A hash of a number of bytes.
@@ -141,7 +145,7 @@ pub(super) enum RoundKind {
     Scatterv,
     Allgatherv,
     Alltoallv,
-    /// A gather in rounds. It differs from other gathers because a rank in it sends no message.
+    /// A gather in several rounds. It has a kind of its own because no rank sends a message in it.
     GatherPieces,
 }
 
@@ -149,7 +153,8 @@ pub(super) enum RoundKind {
 const _: () = assert!((RoundKind::GatherPieces as u32) < 1 << KIND_BITS);
 
 impl RoundKind {
-    /// The name of a kind in another process's note.
+    /// The name of a collective for error messages. `kind`: the number from a note; another process may have written
+    /// any number.
     pub(super) fn name(kind: u8) -> &'static str {
         let names = [
             "a barrier",

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives of ranks on several nodes, in which data between two nodes are sent once. One rank of each node is its
-//! *leader*. The ranks of a node do their part over a board, or by messages in shared memory; the leaders do theirs by
-//! messages. Each part is carried out like a collective of its own.
+//! *leader*. The ranks of a node exchange data over a [board](super::board), or by messages in shared memory; the
+//! leaders exchange data by messages. Each of these parts is carried out like a collective of its own.
 //!
 //! The leader of a node is its first rank in the communicator; on the root's node it is the root. All ranks compute the
 //! same leaders, since they have the same map of the nodes ([`CommNodes`]).
 //!
-//! Reductions combine the data of a node before those of the next node. If the ranks of a node are not consecutive,
-//! this order is not the rank order, so operations that may not commute use the algorithms for the whole communicator.
-//! The same ranks on the same nodes get bitwise equal results.
+//! Reductions combine the data of one node before those of the next node. If the ranks of a node are not consecutive,
+//! this order is not the rank order; operations that do not commute then use the algorithms for the whole communicator.
+//! The same ranks on the same nodes always get bitwise equal results.
 
 mod blocks;
 mod exchange;
@@ -64,8 +64,8 @@ pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// Whether a reduction of `bytes` bytes of each rank, in which the ranks of a node combine data twice, goes by node by
-/// default.
+/// For reductions by node in which the ranks of a node combine data twice: whether the call goes by node by default.
+/// `bytes`: bytes of each rank.
 pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
@@ -82,7 +82,7 @@ pub(super) enum Across {
 }
 
 impl Across {
-    /// The choice for an allreduce. `size`: bytes of each rank, and number of ranks.
+    /// The selection for an allreduce. `size`: bytes of each rank, and number of ranks.
     pub(super) fn of_allreduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -93,7 +93,7 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 1)
     }
 
-    /// The choice for a reduce. `size`: bytes of each rank, and number of ranks.
+    /// The selection for a reduce. `size`: bytes of each rank, and number of ranks.
     pub(super) fn of_reduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -104,14 +104,15 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 2)
     }
 
-    /// The choice for a reduce-scatter in parts of `lengths` bytes.
+    /// The selection for a reduce-scatter in parts of `lengths` bytes.
     fn of_reduce_scatter(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
-        // A rank that combines a long part needs several times the size of that part in memory.
+        // Lengths that differ much exclude slices and the ring: a rank that combines a long part needs several times
+        // the size of that part in memory.
         if !are_alike(lengths) {
             return Self::Leaders;
         }
@@ -124,7 +125,8 @@ impl Across {
         }
     }
 
-    /// `times`: slices are used from this multiple of an allreduce's length on, because the call saves less by them.
+    /// `times`: a factor of the least length from which on slices are used. It is 1 for an allreduce, and greater for
+    /// calls that save less time by slices.
     fn of(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -142,7 +144,7 @@ impl Across {
     }
 }
 
-/// The nodes and the choice for a reduce-scatter in parts of `lengths` bytes; `None`: it does not go by node.
+/// The nodes and the selection for a reduce-scatter in parts of `lengths` bytes; `None`: it does not go by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
     call: &CollectiveCall<V>,
     lengths: &[usize],
@@ -171,7 +173,7 @@ struct ByNodeCall<'a, V> {
 }
 
 impl<'a, V: Visit> ByNodeCall<'a, V> {
-    /// `root`: the rank that must lead its node, if there is one.
+    /// The call of this rank. `root`: the rank that must lead its node, if there is one.
     async fn of(
         call: &'a CollectiveCall<V>,
         nodes: Rc<CommNodes>,
@@ -218,7 +220,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// The index among the leaders of the node of a rank.
+    /// The index of a rank's node among the leaders.
     fn node_of(&self, rank: u32) -> u32 {
         let peer = self.call.comm().group.peer(rank);
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
@@ -272,8 +274,9 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         near.map(|rank| all[rank as usize].clone()).collect()
     }
 
-    /// Records an error of one node, which must reach all other nodes: they wait for its leader, which continues and
-    /// forwards the error. Only a dead rank ends the call at once.
+    /// Handles the result of the part of the call on this node. An error is recorded, and the call continues: the other
+    /// nodes wait for this node's leader, which must forward the error. Only the error for a dead rank is returned,
+    /// which ends the call.
     fn defer_error(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
@@ -285,8 +288,8 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// Sends the leader's bytes to this node's ranks. After an error it sends an empty message, from which they detect
-    /// the error.
+    /// Sends the leader's bytes to this node's ranks. After an error the leader sends an empty message instead, from
+    /// which they detect the error.
     async fn send_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
         match self.leads() && self.call.has_fault() {
             true => tree::send_fault(&self.near, bytes).await,
@@ -306,14 +309,14 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
     }
 }
 
-/// The root's index among this node's ranks, which the root leads. `None`: the root is on another node, or there is
-/// none.
+/// The index of the root among this node's ranks, if the root is on this node: it then leads the node. `None`: the root
+/// is on another node, or the collective has no root.
 pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Option<u32> {
     near.rank_of(comm.group.peer(root?)?)
 }
 
-/// The ranks of each node agree once on whether they have a board. The message about the board belongs to no call: a
-/// rank that could not take part in the first call receives the message in a later one.
+/// In the first call by node, the ranks of each node agree on whether they have a board. The message about the board
+/// does not have the tag of a call: a rank that took no part in the first call receives it in a later call.
 async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
     if nodes.is_settled() || !call.is_blocking() {
         return Ok(());

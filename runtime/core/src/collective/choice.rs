@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithms of each collective, which are the values of its control variable. The value is the same on all ranks.
-//! The first value, `auto`, leaves the choice to sizes and ranks.
+//! The algorithms of each collective. They are the values of its control variable, which is the same on all ranks. With
+//! the first value, `auto`, sizes and ranks determine the algorithm.
 
 use super::board::BoardChoice;
 use crate::var::{Variable, VariableValues};
 
-/// The algorithms of one collective, and their names in the table of variables. The first is `auto`. If the collective
-/// has an algorithm over a board, that is the second.
+/// Defines the algorithms of one collective, and their names in the table of variables. The first must be `auto`. If
+/// the collective has an algorithm over a board, that must be the second.
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ })+) => {$(
         $(#[$doc])*
@@ -30,11 +30,11 @@ macro_rules! algorithms {
     )+};
 }
 
-/// Collectives with an algorithm by node.
+/// Implements `by_node` for collectives with an algorithm [by node](super::by_node).
 macro_rules! nodes {
     ($($name:ident)+) => {$(
         impl $name {
-            /// Whether a call over several nodes goes by node; `usual`: the default.
+            /// Whether a call over several nodes goes by node. `usual`: the answer if the algorithm is `auto`.
             pub(super) fn by_node(self, usual: bool) -> bool {
                 match self {
                     Self::Auto => usual,
@@ -46,7 +46,7 @@ macro_rules! nodes {
     )+};
 }
 
-/// Collectives with an algorithm over a board.
+/// Implements `board` for collectives with an algorithm over a [board](super::board).
 macro_rules! boards {
     ($($name:ident)+) => {$(
         impl $name {

@@ -22,17 +22,17 @@ pub(super) struct Subgroup {
     pub(super) group: Group,
     /// The index of this process in `group`.
     pub(super) place: u32,
-    /// Index in the group, and a process that takes the place of the member with this index.
+    /// An index in the group, and the process to which messages for the member with this index are sent instead.
     pub(super) stand_in: Option<(u32, Peer)>,
     /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
-    /// Whether the data that the leader provides to these ranks come from other nodes.
+    /// Whether the data that the leader sends to these ranks come from other nodes.
     pub(super) is_from_other_nodes: bool,
 }
 
 /// One call of a collective, from its place in the order of calls (MPI 5.0 section 6.14) to its end.
 ///
-/// The tag identifies the call. It is taken when the collective is called, not when the first message moves.
+/// The tag identifies the call. It is assigned when the collective is called, not when its first message is sent.
 #[derive(Clone, Debug)]
 pub struct CollectiveCall<V> {
     visit: V,
@@ -41,7 +41,7 @@ pub struct CollectiveCall<V> {
     part: Option<Subgroup>,
     tag: i32,
     shape: CollectiveTuning,
-    /// Whether the caller waits for the end of the call, which may therefore use the board.
+    /// Whether the caller waits for the end of the call. Only such calls may use a board.
     blocking: bool,
     fault: Rc<RefCell<Option<Error>>>,
 }
@@ -73,8 +73,8 @@ impl<V: Visit> CollectiveCall<V> {
         Self::run_to(visit, comm, (None, None), body)
     }
 
-    /// Runs a blocking collective, and records its root and the size of the data for debuggers. `bytes` must be `None`
-    /// unless all ranks must agree on the size.
+    /// Runs a blocking collective, and records its root and the size of its data for debuggers. `bytes`: the size, if
+    /// all ranks must agree on it, else `None`.
     ///
     /// # Errors
     /// The error of `body`, or of a message.
@@ -111,19 +111,19 @@ impl<V: Visit> CollectiveCall<V> {
         self.tag
     }
 
-    /// Whether all messages of this call were correct; of a persistent collective, those of this start.
+    /// Returns the first error that was recorded for this call. For a persistent collective: for this start.
     ///
-    /// A message of a wrong length does not end the call at once: other ranks wait for what this rank forwards, and
-    /// would wait for ever.
+    /// A message of a wrong length is recorded and does not end the call, because other ranks would wait for ever for
+    /// what this rank has to forward.
     ///
     /// # Errors
-    /// The first error.
+    /// The first recorded error.
     pub fn check(&self) -> Result<(), Error> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// The result of this call, or of this start of it, whose body returned `ended`. Clears the recorded error for the
-    /// next start.
+    /// The result of this call, or of this start of a persistent collective. `ended`: what its body has returned.
+    /// Clears the recorded error for the next start.
     ///
     /// # Errors
     /// The error of the body, or the first recorded error.
@@ -159,8 +159,8 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// A part of this call among some of its ranks, which are then numbered by their index in `part`. Between any two
-    /// of these ranks, messages of consecutive parts keep their order.
+    /// A part of this call among some of its ranks. In the part, ranks are their indices in `part`. Between any two
+    /// ranks, messages of consecutive parts keep their order.
     pub(super) fn among(&self, part: Subgroup) -> Self {
         Self {
             part: Some(part),
@@ -190,8 +190,8 @@ impl<V: Visit> CollectiveCall<V> {
         self.comm.is_inter()
     }
 
-    /// This call within the local group. A process is in only one of the two groups, so messages within a group cannot
-    /// be confused with messages between the groups.
+    /// This call within the local group of its intercommunicator. A process is in only one of the two groups, so
+    /// messages within a group cannot be confused with messages between the groups.
     pub(crate) fn local(&self) -> Self {
         Self {
             comm: self.comm.local(),
@@ -199,7 +199,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The seat at the board of the ranks of this part, if this call may use it.
+    /// This process's seat at the board of the ranks of this part, if there is one and this call may use a board.
     pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
         let seat = match &self.part {
             Some(part) => &part.seat,
@@ -208,7 +208,7 @@ impl<V: Visit> CollectiveCall<V> {
         seat.as_ref().filter(|_| self.blocking)
     }
 
-    /// Whether the data that the leader provides come from other nodes.
+    /// Whether the leader of this node sends data that come from other nodes.
     pub(super) fn is_from_other_nodes(&self) -> bool {
         self.part
             .as_ref()
@@ -220,7 +220,7 @@ impl<V: Visit> CollectiveCall<V> {
         self.part.is_some()
     }
 
-    /// Whether this call may use a board, if there is one: it is blocking.
+    /// Whether this call is blocking: only then may it use a board.
     pub(super) fn is_blocking(&self) -> bool {
         self.blocking
     }
@@ -291,7 +291,8 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Starts a send. After an error no data are forwarded: a message without data signals the error to the next rank.
+    /// Starts a send. After an error in this call, sends an empty message instead of `bytes`, which signals the error
+    /// to the receiver.
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
         let bytes = if self.has_fault() { &[] } else { bytes };
         let target = self.target(to);
@@ -308,8 +309,9 @@ impl<V: Visit> CollectiveCall<V> {
             .visit(|universe| universe.messages.receive(source, UserMemory::of(bytes)))
     }
 
-    /// Waits for a message. `bytes`: the required size of a received message. Fails if a rank is dead: nothing that
-    /// this rank could forward would be correct then, and the ranks that wait for it detect the loss too.
+    /// Waits for a message. `bytes`: for a receive, the required size; another size is recorded as an error. Returns an
+    /// error if a rank is dead: nothing that this rank could forward would be correct then, and ranks that wait for
+    /// this rank detect the loss too.
     async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
         let visit = self.visit;
         poll_fn(
@@ -333,7 +335,8 @@ impl<V: Visit> CollectiveCall<V> {
         Ok(())
     }
 
-    /// Converts the error of a message to one of this call: the tag of the message means nothing to the application.
+    /// Converts the error of a message to an error of this call without the tag of the message, which means nothing to
+    /// the application.
     #[cold]
     fn of_this_call(&self, error: Error) -> Error {
         match error {
@@ -358,13 +361,13 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank of a sender in the communicator: in this context, statuses have world ranks.
+    /// The rank in the communicator of the sender in a status: in this context, statuses have world ranks.
     fn rank_of(&self, sender: i32) -> u32 {
         let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
         self.comm.partners().rank_of(peer).unwrap_or(peer.0)
     }
 
-    /// Records an error, which is returned at the end of the call. Only the first error is kept.
+    /// Records an error, which is returned at the end of the call. If an error is already recorded, does nothing.
     #[cold]
     pub fn note(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
@@ -411,7 +414,7 @@ const OF_NO_CALL: i32 = i32::MAX;
 /// their memory is lent until then.
 pub(crate) struct PendingMessages<'a, V> {
     call: &'a CollectiveCall<V>,
-    /// Each request, with the required size if it receives.
+    /// Each request; for a receive also the required number of bytes.
     requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
 }
@@ -449,7 +452,7 @@ impl<V: Visit> PendingMessages<'_, V> {
         self.keep(started.map(Some), Some(data.bytes()));
     }
 
-    /// Number of messages in progress; messages that were posted at once are not counted.
+    /// Number of messages that have a request, completed ones included. A send that was complete at its start has none.
     pub(crate) fn count(&self) -> usize {
         self.requests.len()
     }
@@ -470,7 +473,8 @@ impl<V: Visit> PendingMessages<'_, V> {
     pub(crate) async fn finish(self) -> Result<(), Error> {
         let mut ended = self.error.map_or(Ok(()), Err);
         for (request, bytes) in self.requests {
-            // All of them must be awaited, because their buffers are lent until then.
+            // After an error the other requests must still be awaited, because their buffers are lent until they
+            // complete.
             ended = ended.and(self.call.finish(request, bytes).await);
         }
         ended

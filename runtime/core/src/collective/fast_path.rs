@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of small blocking collectives that end at once or soon: over the [board](super::board) or the
-//! [queue](super::bcast_queue), without a future.
+//! The fast path of small blocking collectives that end after a short wait or none: over the [board](super::board) or
+//! the [broadcast queue](super::bcast_queue), without a future.
 //!
-//! A process with unsent frames takes the general path. One call in `CALLS_PER_TURN` first makes a turn of progress
-//! ([`Universe::fast_path_turn`]), so a program whose calls all end on the fast path still makes progress for its
-//! peers.
+//! A process with unsent frames takes the general path. The caller makes a turn of progress before one call in
+//! `CALLS_PER_TURN` ([`Universe::fast_path_turn`]), so a program whose calls all end on the fast path still makes
+//! progress for its peers.
 //!
 //! If a call does not end on the fast path, the general path makes it from the start or continues it in the round that
 //! the fast path began ([`Comm::begun_on_fast_path`]). So ranks may take different paths in one call; the results are
@@ -32,7 +32,7 @@ use crate::comm::Comm;
 use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
-/// A call that may take the fast path. A method returns `None` if the general path must complete the call.
+/// A call that may take the fast path. If a method returns `None`, the general path must complete the call.
 #[derive(Debug)]
 pub struct FastCall<'a> {
     comm: &'a Comm,
@@ -40,7 +40,7 @@ pub struct FastCall<'a> {
     shape: &'a CollectiveTuning,
     /// The number of the call.
     number: u32,
-    /// Number of polls for the arrival of the other ranks.
+    /// Maximum number of polls for the arrival of other ranks.
     poll_limit: u32,
     /// The collective's number in `queue_layout::COLLECTIVES`.
     collective: usize,
@@ -102,7 +102,7 @@ impl<'a> FastCall<'a> {
         self.end()
     }
 
-    /// As [`scatter_equal`](super::scatter_equal). With `all` this rank is the root, else rank `root` is.
+    /// As [`scatter_equal`](super::scatter_equal). If `all` is `Some`, this rank is the root; else rank `root` is.
     #[must_use]
     pub fn scatter(&self, all: Option<UserMemory>, mut mine: UserMemory, root: u32) -> Option<()> {
         let block = mine.bytes();
@@ -250,7 +250,7 @@ impl<'a> FastCall<'a> {
         self.end()
     }
 
-    /// As the function [`applies`], for the board of the communicator.
+    /// Calls the function [`applies`] for the board of the communicator.
     fn applies(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
         applies(self.shape, self.seat, bytes, board_choice)
     }
@@ -315,8 +315,8 @@ impl<'a> FastCall<'a> {
         Some(RoundContributions::new(self.seat, round, bytes.len()))
     }
 
-    /// Arrives, and waits briefly for the bytes of all other ranks. No other rank reads the bytes of this rank, so
-    /// these stay in its memory.
+    /// Arrives, and waits briefly for the bytes of all other ranks. The bytes of this rank stay in its own memory,
+    /// because no other rank reads them.
     fn arrive_and_wait_with_own(
         &self,
         kind: RoundKind,
@@ -375,13 +375,13 @@ impl<'a> FastCall<'a> {
         None
     }
 
-    /// Whether all lower ranks make the same call.
+    /// Whether the notes of all lower ranks are equal to that of this rank.
     fn is_alike_below(&self, round: Round) -> bool {
         let own = self.seat.note(round, self.rank());
         (0..self.rank()).all(|rank| self.seat.note(round, rank) == own)
     }
 
-    /// Waits for all ranks, and combines their contributions.
+    /// Arrives, waits briefly for all ranks, and combines their contributions.
     fn fold(
         &self,
         kind: RoundKind,
@@ -400,14 +400,16 @@ impl<'a> FastCall<'a> {
     }
 }
 
-/// Whether calls of this process must be recorded, or an operation is in progress that only turns of progress complete.
+/// Whether calls must take the general path at present: tools record them, tasks are in progress, or an operation
+/// completes only by turns of progress.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || pvars::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.needs_turns()
 }
 
-/// `Some`: `bytes` bytes from each rank go over the board, as in the general path.
+/// `Some`: `bytes` bytes of each rank go over the board, by the rule of the general path and within the limit of the
+/// fast path.
 #[inline]
 fn applies(
     shape: &CollectiveTuning,
@@ -426,7 +428,8 @@ fn applies(
     (applies && limit > 0 && fits).then_some(())
 }
 
-/// Arrives at a board with this rank's bytes. `place`: this rank's index at the board. `None`: there is no room yet.
+/// Puts this rank's bytes on a board and arrives. `place`: this rank's index at the board. `None`: the board has no
+/// room yet.
 #[inline]
 fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Round> {
     let round = RoundSpace::of(bytes.len()).begin(seat)?;
@@ -435,7 +438,7 @@ fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Roun
     Some(round)
 }
 
-/// Number of polls for the arrival of the other ranks.
+/// Maximum number of polls for the arrival of other ranks; 1 if other processes may need the core.
 #[inline]
 fn poll_limit(universe: &Universe) -> u32 {
     match universe.messages.pump.fabric.is_attentive() {
@@ -444,7 +447,8 @@ fn poll_limit(universe: &Universe) -> u32 {
     }
 }
 
-/// Number of polls before the general path, which makes progress, continues: they take about as long as a message.
+/// Maximum number of polls before the general path continues the call and makes progress. These polls take about as
+/// long as a message.
 const POLLS: u32 = 200;
-/// Most bytes of each rank, or of a root's data, on the fast path.
+/// Maximum number of bytes of each rank, or of the root if only the root has data, on the fast path.
 const MAX_BYTES: usize = 4 << 10;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small collectives for ranks that outnumber CPUs. There, waits are expensive and messages are not. So all messages go
-//! through one rank, and each other rank waits once.
+//! Small collectives for ranks that outnumber CPUs. If ranks share CPUs, waits are expensive and messages are not. So
+//! all messages go through one rank, and each other rank waits only once.
 //!
-//! One leader for each CPU, so that the CPUs work in parallel, was measured with 64 ranks on two CPUs. The leaders then
-//! wait for each other once more, which takes another turn of all ranks: a call took 1.3 times as long.
+//! An algorithm with one such rank for each CPU, in which the CPUs work in parallel, was measured with 64 ranks on two
+//! CPUs: a call took 1.3 times as long. Those ranks wait for each other once more, which takes another turn of all
+//! ranks.
 
 use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};
 
-/// Rank 0 leaves after all ranks have entered; other ranks do not wait.
+/// A barrier for rank 0 only: rank 0 leaves after all ranks have entered, and the other ranks do not wait.
 pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     if call.rank() != 0 {
         return call.send(0, &[]).await;
@@ -19,7 +20,7 @@ pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Err
     Ok(())
 }
 
-/// No rank leaves before all ranks have entered.
+/// A barrier: no rank leaves before all ranks have entered.
 pub(super) async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     arrive(call).await?;
     match call.rank() {

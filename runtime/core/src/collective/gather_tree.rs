@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter of equal blocks along a binomial tree. A rank forwards the blocks of the ranks below it together,
-//! so the root has few messages, but most data are copied several times.
+//! Gather and scatter of equal blocks along a binomial tree. A rank sends the blocks of the ranks below it together
+//! with its own. So the root has few messages, but most data are copied several times.
 
 use super::tree::{place_of, rank_at};
 use super::{CollectiveCall, CollectiveRoot};
@@ -103,7 +103,8 @@ pub async fn scatter_tree<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// The root's rank, and this rank's block. `None`: this rank does not take part.
+/// The root's rank, and this rank's own block: at the root its block in `all`, at other ranks `mine`. `None`: this rank
+/// does not take part, or has no block.
 pub(super) fn of_root<'a, V: Visit>(
     call: &CollectiveCall<V>,
     mine: Option<&'a Payload>,

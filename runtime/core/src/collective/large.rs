@@ -175,8 +175,9 @@ pub(super) async fn reduce_scatter_ring<V: Visit>(
     Ok(())
 }
 
-/// Once round a ring, slice by slice, beginning with number `first`: sends this rank's partial result to the next rank,
-/// and receives and combines that of the previous rank. The slice received last is complete at this rank.
+/// Combines all slices once round a ring. In each step, sends this rank's partial result of a slice to the next rank,
+/// and receives and combines a partial result of the previous rank. `first`: number of the slice that is sent first.
+/// The slice that this rank receives last is complete.
 async fn combine_round<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -203,9 +204,10 @@ fn neighbours<V: Visit>(call: &CollectiveCall<V>) -> (u32, u32) {
     ((rank + 1) % size, (rank + size - 1) % size)
 }
 
-/// An allreduce by recursive halving with pairs of ranks at growing distance, then doubling in reverse (R.
-/// Rabenseifner, 2004). A partial result covers consecutive ranks, so the rank order is kept. If the number of ranks is
-/// not a power of two, the first ranks are folded in pairs before, and the folded ranks get the result afterwards.
+/// An allreduce by recursive halving between pairs of ranks, whose distance grows, and then recursive doubling in
+/// reverse order (R. Rabenseifner, 2004). A partial result covers consecutive ranks, so the rank order is kept. If the
+/// number of ranks is not a power of two, the first ranks are folded in pairs before, and the folded ranks get the
+/// result afterwards.
 pub(super) async fn allreduce_halves<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -314,13 +316,14 @@ fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
     ranges(&lengths).into_iter()
 }
 
-/// Segments of data. There is at least one, so that ranks that expect more data detect the mismatch.
+/// Segments of data. There is at least one segment, even of no data: ranks that expect more data then detect the
+/// mismatch.
 fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(segment).max(1);
     (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))
 }
 
-/// The ranges of parts of these lengths.
+/// The ranges of consecutive parts of these lengths.
 fn ranges(lengths: &[usize]) -> Vec<Range<usize>> {
     let part = |start: &mut usize, length: &usize| {
         let from = *start;

@@ -2,9 +2,9 @@
 //! Collectives over point-to-point messages (MPI 5.0 chapter 6), on contiguous bytes or on
 //! [`Payload`](crate::Payload)s.
 //!
-//! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until it
-//! is ready ([`CollectiveCall::run`]); a nonblocking call passes it to the progress loop as a [`Task`]. There is no
-//! executor and no waker: any call that makes progress polls the tasks.
+//! An algorithm is an `async fn` that awaits messages. A blocking call polls it until it is ready
+//! ([`CollectiveCall::run`]); a nonblocking call passes it to the progress loop as a [`Task`]. There is no executor and
+//! no waker: any call that makes progress polls the tasks.
 //!
 //! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all
 //! ranks choose the same algorithm. The messages use the communicator's second context id, with a tag that identifies

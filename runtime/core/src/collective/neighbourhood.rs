@@ -10,16 +10,17 @@ use crate::{Error, Payload, Visit};
 pub struct Neighbourhood {
     neighbours: NeighbourLists,
     /// Indices of the sources, in the order in which their receives are posted. If a neighbour occurs more than once,
-    /// its messages arrive in this order.
+    /// its messages are sent in this order too.
     order: Vec<usize>,
 }
 
 impl Neighbourhood {
     /// The neighbours of a rank.
     ///
-    /// If a rank is a neighbour more than once, its messages are distinguished by their order. In a grid a message sent
-    /// in the negative direction is received from the positive neighbour (MPI 5.0 section 8.6), so in each dimension
-    /// the positive neighbour's message is the first.
+    /// If one rank is a neighbour more than once, its messages are distinguished only by their order. In a grid, a rank
+    /// sends first in the negative direction, and a message sent in the negative direction is received from the
+    /// positive neighbour (MPI 5.0 section 8.6). So in each dimension the message of the positive neighbour is received
+    /// first.
     #[must_use]
     pub fn new(topology: &Topology, rank: u32) -> Self {
         let neighbours = topology.neighbours(rank);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! *Parcels*: the data of one round at a board if the lengths differ and are not known to the other ranks. The length
-//! is at the start of the member's own cache lines of the board, so that a reader never reads beyond the data. The
-//! parcel follows the length if it fits there; else it is in the member's place in the half of the board that the round
-//! uses. If a parcel is too long for both, its data come as messages, and the lines record that.
+//! *Parcels*: the data of one round at a [board](super::board), if their lengths differ and are not known to the other
+//! ranks. A rank that takes part (a *member*) has a few cache lines of its own on the board, which begin with the
+//! length of its parcel, so a reader never reads beyond the data. If the parcel fits, it follows the length; else it is
+//! in the member's *place* in the half of the board that the round uses. If the parcel is too long for both, its data
+//! come as messages, and the cache lines record that.
 //!
 //! A parcel for all ranks has a block for each rank, and before the blocks a *table* of the offsets at which they end.
 
@@ -44,7 +45,7 @@ impl Given {
         }
     }
 
-    /// Where the bytes of the contribution are stored.
+    /// The part of the board in which the bytes of the contribution are stored.
     pub(super) fn space(self) -> RoundSpace {
         match self {
             Self::Here(bytes) if bytes > IN_LINES_BYTES => RoundSpace::Half,
@@ -59,12 +60,14 @@ impl<'a> Parcels<'a> {
         Self::with_places(seat, round, PLACE_BYTES)
     }
 
-    /// As [`new`](Self::new), with `place` bytes for each rank in the half. All ranks must use the same number.
+    /// The contributions to a round in which each rank has `place` bytes in the half. All ranks must pass the same
+    /// number.
     pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
         Self { seat, round, place }
     }
 
-    /// Puts a parcel of this rank, `rank`, on the board, before the rank arrives. `None`: its data come as messages.
+    /// Puts the parcel of this rank, `rank`, on the board, before the rank arrives. If `parcel` is `None`, records that
+    /// its data come as messages.
     pub(super) fn put(self, rank: u32, parcel: Option<&[u8]>) {
         let length = |bytes: usize| (bytes as u64).to_ne_bytes();
         let Some(parcel) = parcel else {
@@ -82,8 +85,8 @@ impl<'a> Parcels<'a> {
         self.seat.put(self.round, self.all(), at, parcel);
     }
 
-    /// Puts the lengths of blocks that come in later rounds on the board, before this rank arrives. The length of the
-    /// longest block comes first.
+    /// Puts the lengths of this rank's blocks, which come in later rounds, on the board, before the rank arrives. The
+    /// length of the longest block is the first.
     pub(super) fn put_lengths(self, rank: u32, lengths: &[u64]) {
         self.seat
             .put_in_lines(self.round, &(LATER as u64).to_ne_bytes());
@@ -105,16 +108,16 @@ impl<'a> Parcels<'a> {
         })
     }
 
-    /// Puts a part of a rank's data, which must fit its place, and the total length on the board, before the rank
-    /// arrives.
+    /// Puts a part of a rank's data on the board, and the length of all its data, before the rank arrives. The part
+    /// must fit the rank's place.
     pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
         self.seat
             .put_in_lines(self.round, &data.bytes().to_ne_bytes());
         self.put_in_place(rank, data, piece);
     }
 
-    /// Copies a part, which [`put_piece`](Self::put_piece) has put on the board, to its destination. `false`: the
-    /// rank's data have another length than the destination.
+    /// Copies a part of a rank's data, which [`put_piece`](Self::put_piece) has put on the board, to its destination.
+    /// `false`: the length of all data of the rank is not that of the destination, and nothing was copied.
     pub(super) fn take_piece(self, rank: u32, place: &Payload, piece: Range<u64>) -> bool {
         let mut bytes = [0; HEAD_BYTES];
         self.seat.read_lines(self.round, rank, 0, &mut bytes);
@@ -125,7 +128,7 @@ impl<'a> Parcels<'a> {
         is_expected
     }
 
-    /// Puts a part of some data, which must fit, into the place of a rank.
+    /// Puts a part of some data into the place of a rank. The part must fit the place.
     pub(super) fn put_in_place(self, rank: u32, data: &Payload, part: Range<u64>) {
         self.put_at(rank, 0, data, part);
     }
@@ -155,7 +158,8 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    /// Puts a parcel of `bytes` bytes on the board that has a block for each rank, before rank `rank` arrives.
+    /// Puts the parcel of this rank, `rank`, on the board, before the rank arrives. The parcel has `bytes` bytes, with
+    /// a block for each rank.
     #[inline]
     pub(super) fn put_blocks(
         self,
@@ -192,7 +196,7 @@ impl<'a> Parcels<'a> {
             .map_or(Given::Messages, |bytes| Given::of(bytes, self.place))
     }
 
-    /// Reads a rank's parcel. `false`: it has another length, or its data come as messages.
+    /// Reads a rank's parcel. `false`: the length of the parcel is not that of `into`, or its data come as messages.
     #[inline]
     pub(super) fn read(self, rank: u32, into: &mut [u8]) -> bool {
         let bytes = into.len();
@@ -217,8 +221,8 @@ impl<'a> Parcels<'a> {
         true
     }
 
-    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: the block has
-    /// another length.
+    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: the length of
+    /// the block is not that of `into`.
     #[inline]
     pub(super) fn read_block(self, from: u32, bytes: usize, of: u32, into: &mut [u8]) -> bool {
         let block = self.block(from, bytes, of);
@@ -234,13 +238,13 @@ impl<'a> Parcels<'a> {
         block_of(read, self.seat.members(), of)
     }
 
-    /// Bytes of the part of the half that holds the places of all ranks.
+    /// Number of bytes of the places of all ranks together.
     fn all(self) -> usize {
         self.place * self.seat.members() as usize
     }
 }
 
-/// Whether each member has a place for a parcel, with room for a table.
+/// Whether the half has room for a place of each member with a table.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
     ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
@@ -308,15 +312,15 @@ pub(super) fn block_of(
     (known && start <= end).then_some(start..end)
 }
 
-/// Most bytes of a parcel.
+/// Number of bytes of a rank's place, unless a call uses another number: also the maximum of a parcel.
 pub(super) const PLACE_BYTES: usize = 64 << 10;
-/// Most bytes of a parcel with a table.
+/// Maximum number of bytes of a parcel with a table.
 pub(super) const TABLED_BYTES: usize = 48 << 10;
 /// The length that marks a contribution whose blocks come later.
 const LATER: usize = usize::MAX - 1;
-/// Bytes of the length of a parcel, in lines.
+/// Number of bytes of the length at the start of a member's cache lines.
 const HEAD_BYTES: usize = 8;
-/// Most bytes of a parcel that fit lines after the length.
+/// Maximum number of bytes of a parcel that fits the member's cache lines after the length.
 pub(super) const IN_LINES_BYTES: usize = LINE_BODY_BYTES - HEAD_BYTES;
 /// Bytes of an entry of a table.
 const END_BYTES: usize = size_of::<u16>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of one round at a board if all ranks contribute the same length. Small data are in the rank's own cache
-//! lines of the board, larger data in the half of the board that the round uses.
+//! The data of one round at a [board](super::board), if all ranks contribute the same number of bytes. Small data are
+//! in the rank's own cache lines of the board, larger data in the half of the board that the round uses.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::Reducer;
 use super::reduce::fold;
 use crate::UserMemory;
 
-/// Where the data of a round are on the board.
+/// The part of the board in which the data of a round are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundSpace {
     /// In the members' own cache lines.
@@ -55,7 +55,7 @@ pub(super) struct RoundContributions<'a> {
     round: Round,
     space: RoundSpace,
     bytes: usize,
-    /// The contribution and number of this rank, if the contribution is not on the board.
+    /// This rank and its contribution, if the contribution is not on the board.
     own: Option<(u32, UserMemory)>,
 }
 
@@ -73,7 +73,8 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// As `self`, but the contribution of this rank, `rank`, is only in its own memory, since no other rank reads it.
+    /// These contributions, but with that of this rank, `rank`, in its own memory: no other rank reads it, so it is not
+    /// on the board.
     #[inline]
     pub(super) fn with_own(self, rank: u32, own: UserMemory) -> Self {
         let own = Some((rank, own));
@@ -149,9 +150,9 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Combines the contributions of `ranks` in rank order; of each contribution, the bytes from `at` on that fit
-    /// `into`. Small data are combined from one copy of all contributions, large data piece by piece, so that they stay
-    /// in the cache.
+    /// Combines the contributions of `ranks` in rank order. Of each contribution, takes the bytes from `at` on, as many
+    /// as fit `into`. Small data are all copied from the board first and then combined; large data are copied and
+    /// combined piece by piece, so that they stay in the cache.
     pub(super) fn fold(self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
         if ranks.is_empty() || into.is_empty() {
             return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reductions of large data over a [board](super::board): each rank combines one part of the data of all ranks, and
-//! receives the combined parts of the other ranks. Data go over the board piece by piece, so that they stay in the
-//! cache. In each round a rank publishes two things: for every other rank, its own input to the next piece of that
-//! rank's part; and the result of the piece of its own part that it combined in the previous round.
+//! reads the combined parts of the other ranks. Data go over the board piece by piece, so that they stay in the cache.
+//! In each round a rank puts two things on the board: for every other rank, its input to the next piece of that rank's
+//! part; and the result of the piece of its own part that it combined in the previous round.
 //!
 //! Partial results are combined in rank order, element by element, whatever the size of a piece and whichever rank
 //! combines it.
@@ -16,7 +16,7 @@ use super::reduce::slices;
 use super::{CollectiveCall, Reducer};
 use crate::{Error, UserMemory, Visit};
 
-/// One call: the part of the data that each rank combines, and how much of it in a round.
+/// One call: the part of the data that each rank combines, and how much of that part it combines in a round.
 pub(super) struct Pieces<'a, V> {
     board: BoardCall<'a, V>,
     parts: Vec<Range<usize>>,
@@ -28,17 +28,18 @@ pub(super) struct Pieces<'a, V> {
 /// Which combined parts are published, and which of them this rank needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Results {
-    /// All parts are published, and this rank needs them in this memory, which may be that of the input.
+    /// All combined parts are published, and this rank reads them into this memory, which may be that of the input.
     All(UserMemory),
-    /// All parts are published, for other ranks.
+    /// All combined parts are published, but this rank reads none.
     None,
-    /// No part is published. This rank needs its own part in this memory, which is not that of the input.
+    /// No combined part is published. This rank stores its own part in this memory, which must not be that of the
+    /// input.
     Own(UserMemory),
 }
 
 impl<'a, V: Visit> Pieces<'a, V> {
-    /// The pieces of a call; `None`: its data do not go over a board. Rank `i` combines `lengths[i]` bytes, in order.
-    /// No item is cut.
+    /// The pieces of a call; `None`: its data do not go over a board. Rank `i` combines `lengths[i]` bytes; the parts
+    /// follow each other in rank order. No piece ends inside an item.
     pub(super) fn of(
         call: &'a CollectiveCall<V>,
         lengths: &[usize],
@@ -94,7 +95,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         let is_published = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
-        // The result of the own piece of the previous round, if `results` has no place for it.
+        // The result of this rank's piece of the previous round, if `results` has no place for it.
         let mut aside = Vec::new();
         let mut before = UserMemory::nothing();
         for round in 0..rounds + usize::from(is_published) {
@@ -136,7 +137,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         Ok(())
     }
 
-    /// Where the result of an own piece is stored, if this rank needs it.
+    /// The memory for the result of a piece of this rank's part; `None`: this rank does not need the result.
     fn place_in(&self, results: Results, own: Range<usize>) -> Option<UserMemory> {
         match results {
             Results::All(all) => Some(all.part(own)),
@@ -148,7 +149,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// The range of a rank's part that is combined in a round.
+    /// The range of a rank's part that is combined in a round; `None`: the part has ended before.
     fn piece_of(&self, rank: u32, round: usize) -> Option<Range<usize>> {
         let part = &self.parts[rank as usize];
         let start = part.start + round * self.piece;
@@ -173,7 +174,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
     }
 
     fn place_of_result(&self, rank: u32) -> usize {
-        // No rank puts input there, since none needs its own input from the board.
+        // No input is put there, because no rank reads its own input from the board.
         self.place(rank, rank)
     }
 
@@ -211,8 +212,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// Combines in rank order, for operations that commute. Which operand is on the left depends on the rank, so the
-    /// minimum of zero and negative zero may be either.
+    /// Combines in rank order, for operations that commute. Which operand is on the left depends on the rank that
+    /// combines, so the minimum of zero and negative zero may be either of them.
     fn fold_commutative(
         &self,
         own: &[u8],
@@ -222,7 +223,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         op: &impl Reducer,
     ) {
         let me = self.board.call.rank();
-        // The first operand is read into the result, so the own data need not be copied.
+        // The first operand is read into the result, so this rank's own data need not be copied.
         read(u32::from(me == 0), sum);
         if me == 0 {
             op.reduce(own, sum);
@@ -260,5 +261,5 @@ impl<'a, V: Visit> Pieces<'a, V> {
 }
 
 const LINE: usize = 64;
-/// Most bytes of a rank's part in one round.
+/// Maximum number of bytes of a rank's part that are combined in one round.
 const MAX_BYTES: usize = 32 << 10;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reductions (MPI 5.0 sections 6.9 to 6.11). The order of combination depends only on the number of ranks, their
-//! nodes, the number of bytes and the settings, so the same ranks with the same data get bitwise equal results. Lower
-//! ranks come first, so operations need not commute; only algorithms for operations that commute use another order.
+//! nodes, the number of bytes and the settings, so the same ranks with the same data get bitwise equal results. Data
+//! are combined in rank order, so operations need not commute. Another order is used only for operations that commute.
 
 use super::board::BoardCall;
 use super::board_note::RoundKind;
@@ -18,10 +18,10 @@ pub trait Reducer {
     /// `inout = input op inout`, item by item.
     fn reduce(&self, input: &[u8], inout: &mut [u8]);
 
-    /// Bytes of an item; data are never cut inside an item.
+    /// Number of bytes of an item. Data are never cut inside an item.
     fn item_bytes(&self) -> usize;
 
-    /// Whether items may be combined in any order: then many small items are combined in few calls.
+    /// Whether the operation commutes. Then data may be combined in any order, and many small items with few calls.
     fn commutes(&self) -> bool {
         false
     }
@@ -186,7 +186,8 @@ pub async fn allreduce<V: Visit>(
         return Box::pin(ended).await;
     }
     output.copy_from(input);
-    // Boxed, so that the future of a call over a board does not have the size of the largest algorithm.
+    // The future is boxed here: otherwise the future of a call over a board would be as large as that of the largest
+    // algorithm.
     Box::pin(allreduce_messages(call, output.as_mut_slice(), op)).await
 }
 
@@ -274,7 +275,7 @@ pub async fn reduce_scatter<V: Visit>(
     Box::pin(ended).await
 }
 
-/// Largest input, in bytes, of a reduce-scatter in which each rank puts its whole input on a board.
+/// In a reduce-scatter, each rank puts its whole input on a board if the input has at most this many bytes.
 pub(super) const WHOLE_BYTES: usize = 4 << 10;
 
 /// Whether no part is much longer than the others.
@@ -293,7 +294,8 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
 ) -> Result<(), Error> {
     use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
     let shape = call.shape();
-    // A rank that combines a part needs memory for the inputs of all ranks to that part.
+    // A rank that combines a part needs memory for the inputs of all ranks to that part, so parts must be of similar
+    // lengths.
     let even = are_alike(lengths);
     let in_slices = match shape.choice.reduce_scatter {
         Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), call.size()),
@@ -322,7 +324,8 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
     super::scatter(call, &all, Some(&mine), root).await
 }
 
-/// A binomial tree towards rank 0: the partial result of a rank covers consecutive ranks, of which it is the lowest.
+/// Combines the bytes of all ranks at rank 0, along a binomial tree. The partial result of a rank is that of
+/// consecutive ranks, the lowest of which is the rank itself.
 async fn combine_at_zero<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -347,8 +350,8 @@ async fn combine_at_zero<V: Visit>(
     Ok(())
 }
 
-/// Recursive doubling. If the number of ranks is not a power of two, the first ranks are folded in pairs before, and
-/// the folded ranks get the result afterwards.
+/// An allreduce by recursive doubling. If the number of ranks is not a power of two, the first ranks are folded in
+/// pairs before, and the folded ranks get the result afterwards.
 async fn allreduce_doubling<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -377,7 +380,7 @@ async fn allreduce_doubling<V: Visit>(
     }
 }
 
-/// Each rank combines one slice of all ranks' data, and sends the result to all ranks.
+/// An allreduce in slices: each rank combines one slice of all ranks' data, and sends the result to all ranks.
 async fn allreduce_sliced<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -423,8 +426,8 @@ pub(super) async fn combine_slices<V: Visit>(
     Ok(fold(&mut all, length, op).to_vec())
 }
 
-/// Combines blocks of `length` bytes, in order unless the operation commutes. Returns the last block, which has the
-/// result.
+/// Combines blocks of `length` bytes. The order is that of the blocks, unless the operation commutes. Returns the last
+/// block, which has the result.
 pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
     let mut at = match op.commutes() {
         true => fold_halves(all, length, op),
@@ -438,8 +441,8 @@ pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &
     &all[at - length..]
 }
 
-/// Combines the first half of the blocks into the second half, and so on until only the last block is left. Returns its
-/// end.
+/// Combines the first half of the blocks into the second half, and so on until only one block is left. Returns the end
+/// of that block.
 fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
     let mut left = all;
     let end = left.len();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to itself (scan), or below
-//! itself (exscan).
+//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to and including itself
+//! (scan), or of all ranks below itself (exscan).
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::{CollectiveCall, CollectiveTuning, Reducer, by_node};
 use crate::nodes::CommNodes;
 use crate::{Error, UserMemory, Visit};
 
-/// Combines the `input` of all ranks up to this rank. `output` may be the same memory as `input`.
+/// Combines the `input` of all ranks up to and including this rank. `output` may be the same memory as `input`.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -102,14 +102,16 @@ fn nodes_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommN
     by_node::nodes_of(call, applies && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
-/// Whether the call goes along a chain, in which each rank waits for the previous rank: few messages, and many steps.
+/// Whether the call goes along a chain. In a chain each rank waits for the previous rank, so there are few messages but
+/// many steps.
 fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
         choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
             bytes > shape.board_bytes
         }
-        // In rounds, data are sent more often (by the logarithm of the number of ranks), but in fewer sequential steps.
+        // The alternative are rounds. They send the data more often, by a factor that is logarithmic in the number of
+        // ranks, but take fewer sequential steps.
         choice::Scan::Auto | choice::Scan::Nodes => {
             bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
         }
@@ -117,8 +119,8 @@ fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool 
     }
 }
 
-/// A scan along a chain: a rank sends its result to the next rank, piece by piece, and waits for these sends only at
-/// the end, or when too many are in flight.
+/// A scan along a chain: a rank sends its result to the next rank, piece by piece. It waits for these sends only at the
+/// end, or when too many are in flight.
 async fn scan_along_chain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
@@ -144,16 +146,16 @@ async fn scan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// An exscan along a chain: a rank sends on the combination that includes its own data, and keeps the combination
-/// without them.
+/// An exscan along a chain: a rank's result is the combination that it receives, and it sends the combination that
+/// includes its own data to the next rank.
 async fn exscan_along_chain<V: Visit>(
     call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // A piece that was sent is lent until the chain has waited for its send. Only the last piece can be so short that
-    // it is sent without a request.
+    // The memory of a piece is lent until the chain has waited for its send. Only the last piece can be so short that
+    // its send has no request.
     let mut sums = vec![Vec::new(); AHEAD];
     let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
@@ -182,8 +184,8 @@ async fn exscan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// A rank's place in a chain. It waits for the messages that it has sent even after an error, because their memory is
-/// lent until then.
+/// A rank's part in a chain. Even after an error it waits for the messages that it has sent, because their memory is
+/// lent until they complete.
 struct Chain<'a, V> {
     call: &'a CollectiveCall<V>,
     sent: PendingMessages<'a, V>,
@@ -204,8 +206,9 @@ impl<'a, V: Visit> Chain<'a, V> {
     }
 
     /// Sends to the next rank the number of bytes that will follow, and receives that number from the previous rank.
-    /// `false`: the lengths differ, and the previous rank's messages were received and dropped, so that no rank waits
-    /// for ever; or the previous rank is dead. A single piece needs no announcement.
+    /// `false`: the lengths differ, or the previous rank is dead. If they differ, records an error, and receives and
+    /// drops the previous rank's messages, so that no rank waits for ever. Data of at most one piece need no
+    /// announcement.
     async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
         if bytes <= PIECE_BYTES {
             return true;
@@ -236,7 +239,8 @@ impl<'a, V: Visit> Chain<'a, V> {
         false
     }
 
-    /// Sends to the next rank as many bytes as that rank expects, and ends the call.
+    /// Sends `input` to the next rank in place of a result, because that rank waits for as many bytes; then ends the
+    /// call.
     async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
         if self.ended.is_ok() {
             for piece in pieces(input.bytes(), item_bytes) {
@@ -269,7 +273,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         }
     }
 
-    /// Waits until fewer than [`AHEAD`] pieces are in flight.
+    /// If [`AHEAD`] pieces or more may be in flight, waits for all of them.
     async fn make_room(&mut self) {
         if self.sent.count() >= AHEAD {
             let sent = std::mem::replace(&mut self.sent, self.call.pending());
@@ -284,7 +288,8 @@ impl<'a, V: Visit> Chain<'a, V> {
     }
 }
 
-/// The pieces of `bytes` bytes that are sent at a time. None of them ends inside an item; there is at least one.
+/// The pieces in which `bytes` bytes are sent. No piece ends inside an item. There is at least one piece, even for no
+/// data.
 fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let item = item_bytes.max(1);
     let piece = (PIECE_BYTES / item).max(1) * item;
@@ -292,14 +297,14 @@ fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Ran
     (0..count).map(move |at| at * piece..bytes.min((at + 1) * piece))
 }
 
-/// The combination of all lower ranks' bytes by recursive doubling; `None` at rank 0.
+/// Combines the bytes of all lower ranks by recursive doubling; `None` at rank 0. `bytes`: those of this rank.
 async fn before_in_rounds<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
     let (rank, size) = (call.rank(), call.size());
-    // Combines consecutive ranks, of which this rank is the last.
+    // The combination of consecutive ranks, the last of which is this rank.
     let mut partial = bytes.to_vec();
     let mut before: Option<Vec<u8>> = None;
     let mut span = 1;
@@ -325,7 +330,7 @@ async fn before_in_rounds<V: Visit>(
     Ok(before)
 }
 
-/// Number of bytes that are sent at a time.
+/// Maximum number of bytes of a piece, unless one item has more.
 const PIECE_BYTES: usize = 64 << 10;
-/// Number of pieces that a rank may have in flight.
+/// Maximum number of pieces that a rank has in flight.
 const AHEAD: usize = 8;

@@ -14,8 +14,8 @@ use crate::{Error, Visit};
 
 /// A barrier: no rank leaves before all ranks have entered (MPI 5.0 section 6.3).
 ///
-/// By default it goes over a board; without a board, by node if there are several nodes; else through one rank if ranks
-/// share cores; else by dissemination, in a logarithmic number of rounds.
+/// By default it goes over a [board](transport::seat) if the ranks have one; else by node if there are several nodes;
+/// else through one rank if ranks share cores; else by dissemination, in a logarithmic number of rounds.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -43,7 +43,8 @@ pub(super) async fn barrier_messages<V: Visit>(call: &CollectiveCall<V>) -> Resu
     }
 }
 
-/// Rank 0 leaves after all ranks have entered; each other rank waits at most for the ranks below it in a tree.
+/// A barrier for rank 0 only: rank 0 leaves after all ranks have entered. Each other rank waits at most for the ranks
+/// below it in a tree.
 pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     let shape = call.shape();
     if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
@@ -55,7 +56,7 @@ pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Err
     }
 }
 
-/// Up a binomial tree and down again: each rank, except a few, communicates with few others.
+/// A barrier up a binomial tree and down again: except for a few ranks, each rank communicates with few others.
 async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     let span = climb_up(call).await?;
     let rank = call.rank();
@@ -65,8 +66,8 @@ async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     send_on(call, &[], 0, span).await
 }
 
-/// Up a binomial tree. Returns the size of this rank's subtree, which is also the distance to the rank that it has sent
-/// to.
+/// Waits for the ranks below this rank in a binomial tree, and sends to the rank above it. Returns the size of this
+/// rank's subtree, rounded up to a power of two; except at rank 0, that is also the distance to the rank above.
 async fn climb_up<V: Visit>(call: &CollectiveCall<V>) -> Result<u32, Error> {
     let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
@@ -94,9 +95,10 @@ async fn disseminate<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4). By default: over a board; without one, by node if there
-/// are several nodes; else directly from the root if the bytes are few and ranks share cores; else along a binomial
-/// tree, or in slices if the bytes are many.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4). By default it goes over a [board](transport::seat) if
+/// the ranks have one; else by node if there are several nodes; else directly from the root if the bytes are few and
+/// ranks share cores; else in slices if the bytes are many and there are more than two ranks; else along a binomial
+/// tree.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -156,14 +158,15 @@ pub(super) async fn send_plain<V: Visit>(
     Box::pin(send_messages(call, bytes)).await
 }
 
-/// Signals an error to the ranks that wait for a broadcast of `bytes`: an empty message on the path of the broadcast.
+/// Signals an error to the ranks that wait for a broadcast of `bytes`, by sending an empty message on the path of the
+/// broadcast.
 pub(super) async fn send_fault<V: Visit>(
     call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
     match queue_of(call, bytes.len()) {
         Some(queue) => queue.send(RoundKind::Bcast, &[]).await,
-        // After an error the messages of a call are empty.
+        // These messages are empty, because the call has recorded an error.
         None => Box::pin(send_messages(call, bytes)).await,
     }
 }
@@ -180,7 +183,7 @@ fn queue_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<BcastQue
     (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(call))?
 }
 
-/// Largest broadcast, in bytes, that goes over a queue.
+/// Maximum number of bytes of a broadcast over a queue; 0: no broadcast goes over it.
 #[inline]
 pub(super) fn queue_limit(shape: &CollectiveTuning, board_choice: BoardChoice) -> usize {
     let limit = match shape.flat {
@@ -205,7 +208,7 @@ pub(super) async fn bcast_messages<V: Visit>(
         BcastAlgorithm::Chain => large::pass_on(call, bytes, root).await,
         BcastAlgorithm::Slices => large::receive_slices(call, bytes, root).await,
         BcastAlgorithm::Tree => {
-            // The lowest set bit determines the sender, and the size of this rank's subtree.
+            // The lowest set bit of this rank's position determines the sender, and the size of this rank's subtree.
             let span = 1 << me.trailing_zeros();
             call.receive(rank_at(me - span, root, size), bytes).await?;
             send_on(call, bytes, root, span).await
@@ -278,8 +281,8 @@ fn start_on<V: Visit>(
     }
 }
 
-/// Starts the sends of a broadcast of `bytes`: from the root to all others if it is small and ranks share cores; else
-/// from this rank to the ranks directly below it.
+/// Starts this rank's sends of a broadcast of `bytes`. If the data are small and ranks share cores, only the root
+/// sends, to all other ranks; else each rank sends to the ranks directly below it.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
     call: &CollectiveCall<V>,
@@ -300,7 +303,7 @@ pub(super) fn start_below<V: Visit>(
     start_on(pending, call, bytes, (root, span));
 }
 
-/// The rank from which this rank receives a broadcast of `bytes` bytes.
+/// The rank from which this rank receives a broadcast of `bytes` bytes; at the root, the root itself.
 pub(super) fn above<V: Visit>(call: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
     let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
     match call.shape().is_flat(bytes) || me == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parameters, other than sizes, by which algorithms are selected. They are the same on all ranks.
+//! The settings by which the algorithms of collectives are selected. They are the same on all ranks.
 
 use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
@@ -11,7 +11,7 @@ use crate::var::{Variable, VariableValues};
 pub enum CommPlacement {
     /// All ranks have one board.
     Board,
-    /// The ranks are on several nodes, and grouping them by node is of use.
+    /// The ranks are on several nodes, and collectives can group them by node.
     Nodes,
     /// Neither of these.
     Apart,
@@ -20,22 +20,24 @@ pub enum CommPlacement {
 /// The settings by which collectives select their algorithms. They are the same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveTuning {
-    /// Whether small data go through one rank, so that each other rank waits once and not in several rounds: if ranks
-    /// share cores, waits are expensive and messages are not.
+    /// Whether small data go through one rank. Each other rank then waits once, not in several rounds: if ranks share
+    /// cores, waits are expensive and messages are not.
     pub flat: bool,
     /// The algorithms selected by the settings.
     pub choice: Choices,
     /// Whether boards are used by default.
     pub boards: bool,
-    /// Largest data of a rank, in bytes, that go over a board; 0: none do.
+    /// Up to this many bytes of each rank go over a [board](transport::seat), the memory in which the ranks of a node
+    /// exchange data; 0: no data do.
     pub board_bytes: usize,
-    /// Largest broadcast, in bytes, that goes over a board if each rank has a CPU of its own.
+    /// If each rank has a core of its own: size in bytes of the largest broadcast that goes over a board.
     pub board_bcast_bytes: usize,
-    /// Largest data of all ranks together, in bytes, that each rank combines for itself at a board.
+    /// If the data of all ranks together have at most this many bytes, each rank combines all of them at a board for
+    /// itself.
     pub board_whole_bytes: usize,
     /// Largest data, in bytes, that go through one rank.
     pub flat_bytes: usize,
-    /// Smallest slice, in bytes, that a rank combines of all ranks' data.
+    /// Data are cut into slices, each combined by one rank, if a slice has at least this many bytes.
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks forward.
     pub carried_bytes: usize,
@@ -43,17 +45,18 @@ pub struct CollectiveTuning {
     pub node_bytes: usize,
     /// Largest block, in bytes, that a leader forwards between a rank of its node and a root on another node.
     pub node_gather_bytes: usize,
-    /// Smallest slice, in bytes, that each rank of a node combines with ranks of other nodes.
+    /// In a reduction by node, each rank of a node combines a slice with other nodes if a slice has at least this many
+    /// bytes.
     pub node_slice_bytes: usize,
-    /// Smallest number of ranks of which some forward blocks for others: fewer ranks exchange blocks directly.
+    /// From this number of ranks on, ranks forward blocks for other ranks; fewer ranks exchange blocks directly.
     pub carrying_ranks: usize,
     /// Smallest broadcast, in bytes, that goes in slices.
     pub scattered_bytes: usize,
-    /// Smallest slice, in bytes, that is sent round a ring.
+    /// Slices are sent round a ring if a slice has at least this many bytes.
     pub ring_bytes: usize,
-    /// Segment of a chain, in bytes.
+    /// Number of bytes of a segment that is sent at a time along a chain.
     pub segment_bytes: usize,
-    /// Number of ranks with which a rank exchanges blocks directly at the same time.
+    /// Maximum number of ranks with which a rank exchanges blocks directly at the same time.
     pub window_ranks: usize,
 }
 
@@ -67,8 +70,8 @@ impl CollectiveTuning {
         };
         // A second round costs a wait. If ranks share cores, a wait costs as much as reading three times more data.
         let read_for_a_wait = if flat { 4 } else { 1 };
-        // If ranks share cores, a message between nodes also costs a wait, and there are as many such messages as pairs
-        // of ranks.
+        // If ranks share cores, a message between nodes also costs a wait, and without forwarding each pair of ranks
+        // has such a message.
         let carried_for_a_wait = if flat { 128 } else { 1 };
         Self {
             flat,
@@ -115,7 +118,8 @@ impl CollectiveTuning {
     }
 
     /// Whether slices of data of this size go round a ring through several nodes, if the operation commutes. In such a
-    /// ring, sending to the next node and combining overlap, and a step costs more in any case.
+    /// ring slices may be smaller: a rank sends to the next node while it combines, and a step between nodes costs more
+    /// with any algorithm.
     pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
         !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
     }
@@ -129,7 +133,7 @@ impl CollectiveTuning {
     /// Whether data that all ranks read go over the board, if the ranks have one. `block_bytes`: the bytes of each
     /// rank.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
-        // Two ranks copy as often with messages, and both copy at the same time.
+        // For two ranks, messages need as few copies as the board, and both ranks copy at the same time.
         let most = match ranks {
             ..=2 => PAIR_BYTES,
             _ if self.flat => usize::MAX,
@@ -164,8 +168,8 @@ impl CollectiveTuning {
                 || self.is_flat(block_bytes.saturating_mul(ranks))
                 || match place {
                     CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
-                    // For blocks of any size: a node receives each block of another node once, and not once for each of
-                    // its ranks.
+                    // For blocks of any size: a node receives each block of another node only once, not once for each
+                    // of its ranks.
                     CommPlacement::Nodes => self.boards,
                     CommPlacement::Apart => false,
                 }
@@ -209,10 +213,11 @@ impl CollectiveTuning {
     }
 }
 
-/// Largest data of a rank, in bytes, that more than two ranks read over a board if each rank has a core of its own.
+/// For more than two ranks, each with a core of its own: up to this many bytes of each rank, which all ranks read, go
+/// over a board.
 const GATHERED_BYTES: usize = 32 << 10;
-/// Largest data of a rank, in bytes, that two ranks read over a board; also the largest size of all blocks of a rank
-/// that are exchanged there if each rank has a core of its own.
+/// For two ranks: up to this many bytes of each rank, which both read, go over a board. If each rank has a core of its
+/// own, also the limit of an all-to-all exchange over a board: the bytes of all blocks of a rank.
 const PAIR_BYTES: usize = 4 << 10;
 
 #[cfg(test)]

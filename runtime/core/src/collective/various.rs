@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of different lengths: the `v` forms of gather, scatter, allgather and all-to-all. If the ranks have a board,
-//! each rank writes there how much it contributes, and also its data if they are small ([`super::parcels`]). Other data
-//! are sent as messages, as in [`super::blocks`].
+//! Collectives with blocks of different lengths: the `v` forms of gather, scatter, allgather and all-to-all. If the
+//! ranks have a [board](super::board), each rank writes there how much it contributes, and also its data if they are
+//! small ([`super::parcels`]). Larger data are sent as messages, as in [`super::blocks`].
 //!
-//! Only the contributing rank decides between board and messages; the other ranks read its decision. So ranks that
-//! disagree about a length all complete, and those that detect the disagreement get an error.
+//! Only the contributing rank decides between board and messages; the other ranks read its decision on the board. So
+//! all ranks complete even if they disagree about a length, and those that detect the disagreement get an error.
 
 use transport::Seat;
 
@@ -134,7 +134,7 @@ pub(super) async fn scatter_as<V: Visit>(
     mine.map_or(Ok(()), |mine| own.copy_to(mine))
 }
 
-/// Whether all blocks go over the board together.
+/// Whether all blocks of a scatter go over the board in one round.
 fn are_scattered<V: Visit>(call: &CollectiveCall<V>, all: &[Payload]) -> bool {
     let ranks = call.size();
     let lengths = || all.iter().map(Payload::bytes);
@@ -145,8 +145,8 @@ fn are_scattered<V: Visit>(call: &CollectiveCall<V>, all: &[Payload]) -> bool {
         && call.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 
-/// As [`allgather`], of blocks whose lengths all ranks have. If one of them is long, all blocks go in several rounds or
-/// as messages.
+/// As [`allgather`], of blocks whose lengths are known to all ranks. If one block is long, all blocks go in several
+/// rounds or as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -174,7 +174,7 @@ pub async fn allgather_various<V: Visit>(
             .await?;
         let is_over = match parcel {
             Some(_) => turn.all().await?,
-            // The other ranks read in this rank's lines that they get its data as messages.
+            // The other ranks read in this rank's cache lines on the board that its data come as messages.
             None => turn.leave().await,
         };
         if is_over {
@@ -233,7 +233,7 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let turn = give().await?;
-    // These sends wait for no rank.
+    // The sends can start before this rank waits, because there are no more receivers than the window permits.
     let sends = parcel.is_none() && !later && call.size() as usize <= shape.window_ranks;
     let mut pending = call.pending();
     for (to, block) in others(call, out).filter(|_| sends) {
@@ -242,7 +242,7 @@ pub async fn alltoall_various<V: Visit>(
     let turn = match wait_for_all(turn, give).await {
         Ok(turn) => turn,
         Err(error) => {
-            // Other ranks have given up too, and receive nothing.
+            // Other ranks have also ended the call, and receive nothing.
             pending.take_back();
             return pending.finish().await.and(Err(error));
         }
@@ -261,8 +261,8 @@ pub async fn alltoall_various<V: Visit>(
     }
 }
 
-/// Waits for the other ranks in the round in which this rank has arrived. If others were in an earlier call, arrives
-/// and waits in a later round.
+/// Waits for all other ranks in the round in which this rank has arrived. If some of them were in an earlier call,
+/// arrives and waits in a later round.
 async fn wait_for_all<'a, V: Visit>(
     first: BoardRound<'a, V>,
     give: impl AsyncFn() -> Result<BoardRound<'a, V>, Error>,
@@ -274,8 +274,8 @@ async fn wait_for_all<'a, V: Visit>(
     Ok(turn)
 }
 
-/// Reads the blocks for this rank from the parcels of other ranks, and receives the other blocks as messages. `out`:
-/// blocks that this rank still has to send, if its own blocks go as messages too.
+/// Reads the blocks for this rank that are in parcels of other ranks, and receives the other blocks as messages. `out`:
+/// the blocks that this rank still has to send, if its own blocks go as messages.
 async fn exchange<'a, V: Visit>(
     call: &'a CollectiveCall<V>,
     turn: &BoardRound<'_, V>,
@@ -309,14 +309,14 @@ async fn exchange<'a, V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// Copies a whole parcel to its place.
+/// Copies the parcel of rank `from`, which has `bytes` bytes, to `place`.
 fn take(parcels: Parcels<'_>, from: u32, bytes: usize, place: &Payload) -> Result<(), Error> {
     read_into(place, bytes, |into| {
         parcels.read(from, into);
     })
 }
 
-/// Copies `given` bytes, which `read` reads, to their place.
+/// Copies `given` bytes, which `read` reads, to `place`.
 pub(super) fn read_into(
     place: &Payload,
     given: usize,
@@ -340,8 +340,8 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-/// Largest block, in bytes, that an allgather puts on a board in one round. Larger blocks go in several rounds, or as
-/// messages.
+/// In an allgather, blocks of up to this many bytes go over a board in one round. Larger blocks go in several rounds,
+/// or as messages.
 pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
@@ -364,13 +364,13 @@ fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
     Some(parcel)
 }
 
-/// Most bytes of all blocks and their table that are scattered over a queue; 0: none are.
+/// Maximum number of bytes of a scatter over a queue: all blocks and their table. 0: no scatter goes over it.
 pub(super) fn scatter_limit(shape: &CollectiveTuning) -> usize {
     bcast_queue::limit(shape, SCATTER_BYTES, scatter_choice(shape)).min(SCATTER_BYTES)
 }
 
-/// Largest block, in bytes, that a rank puts on a board to be gathered, as in [`gather_most`]; but the rank's own cache
-/// lines must also hold the length.
+/// In a gather of blocks of different lengths, blocks of up to this many bytes go over a board. The limit is that of
+/// [`gather_most`]; but if ranks share cores, the length must fit the rank's own cache lines too.
 pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
@@ -378,7 +378,8 @@ pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Bytes of each rank's place for a gather of different lengths. If ranks share cores, only long blocks are there.
+/// Number of bytes of each rank's place on the board in a gather of blocks of different lengths. If ranks share cores,
+/// only long blocks are stored there: shorter blocks fit the cache lines or are sent as messages.
 pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat {
         true => Seat::place_bytes(ranks),
@@ -386,7 +387,8 @@ pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     }
 }
 
-/// Most bytes that a rank puts on a board for all other ranks together. Messages are faster for more bytes.
+/// In an all-to-all exchange, a rank puts up to this many bytes for all other ranks together on a board. For more bytes
+/// messages are faster.
 pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::TABLED_BYTES,
@@ -394,11 +396,11 @@ pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Most bytes that are scattered over a queue. They are copied twice, as messages are, but the two copies do not
-/// overlap.
+/// Maximum number of bytes of a scatter over a queue. Data are copied twice, as messages are, but over a queue the two
+/// copies do not overlap.
 const SCATTER_BYTES: usize = 4 << 10;
 
-/// Whether small blocks of an allgather go over a board.
+/// Whether an allgather of small blocks uses a board.
 pub(super) fn allgather_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.allgatherv {
         choice::Allgatherv::Auto | choice::Allgatherv::Nodes => BoardChoice::AsUsual,

@@ -110,8 +110,8 @@ impl Datatype {
         .padded()
     }
 
-    /// A part of an array, with the extent of the whole array. `dimensions` are in the order from the slowest to the
-    /// fastest.
+    /// A part of an array (`MPI_Type_create_subarray`), with the extent of the whole array. `dimensions`: the first
+    /// varies slowest, the last fastest. `None`: the result is too large to describe.
     #[must_use]
     pub fn subarray(&self, dimensions: &[Dimension]) -> Option<Self> {
         let mut made = self.clone();
@@ -130,8 +130,8 @@ impl Datatype {
         .resized(0, stride)
     }
 
-    /// The share that one process has of an array, with the extent of the whole array. `dimensions` are in the order
-    /// from the slowest to the fastest.
+    /// The part of a distributed array that one process has (`MPI_Type_create_darray`), with the extent of the whole
+    /// array. `dimensions`: the first varies slowest, the last fastest. `None`: the result is too large to describe.
     #[must_use]
     pub fn share(&self, dimensions: &[DarrayDimension]) -> Option<Self> {
         let mut made = self.clone();
@@ -157,7 +157,7 @@ impl Datatype {
 }
 
 impl DarrayDimension {
-    /// The items of this share in one dimension. `item`: the datatype of the items of the dimension.
+    /// The items that the process has in this dimension. `item`: the datatype of the items of the dimension.
     fn of(&self, item: &Datatype) -> Option<Datatype> {
         let (length, turns) = match self.spread {
             Spread::None => return item.contiguous(self.size),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The external32 representation (MPI 5.0 section 14.5.2): big-endian, byte-aligned, and equal on every machine.
+//! Converts data to and from the external32 representation (MPI 5.0 section 14.5.2), which is big-endian, byte-aligned
+//! and equal on every machine.
 
 use super::basic::{Float, ScalarType};
 use super::signature::TypeSignature;
 
 impl TypeSignature {
-    /// Converts `count` items to external32. `native`: their dense bytes; a part of an element at the end is left out.
+    /// Converts `count` items to external32. `native`: their bytes without gaps. An incomplete element at the end is
+    /// left out.
     #[must_use]
     pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
         let mut from = native;
@@ -23,8 +25,8 @@ impl TypeSignature {
         to
     }
 
-    /// Converts `count` items from external32 to dense native bytes. A part of an element at the end of `external` is
-    /// left out.
+    /// Converts `count` items from external32 to native bytes without gaps. An incomplete element at the end of
+    /// `external` is left out.
     #[must_use]
     pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
         let mut from = external;
@@ -52,14 +54,14 @@ struct ElementConversion {
     kind: ConversionKind,
 }
 
-/// What the conversion does besides reversing the order of bytes.
+/// What the conversion does apart from reversing the order of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConversionKind {
-    /// Nothing: an integer or a float of the same format.
+    /// Nothing: the number has the same format in external32.
     Plain,
     /// Extends the sign of a signed integer.
     Signed,
-    /// Converts the 80-bit float of x86, which is a binary128 in external32.
+    /// Converts between the 80-bit float of x86 and a binary128, its format in external32.
     X87,
 }
 
@@ -133,12 +135,12 @@ fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     }
 }
 
-/// Converts an 80-bit float to a binary128, whose leading bit is implied. The 80-bit format has 1 sign bit, 15 bits of
-/// exponent, and a significand with 1 bit before and 63 bits after the binary point.
+/// Converts an 80-bit float to a binary128, which does not store the leading bit of the significand. The 80-bit format
+/// has 1 sign bit, 15 bits of exponent, and a significand with 1 bit before and 63 bits after the binary point.
 fn quad_of_x87(value: u128) -> u128 {
     let (head, leading) = ((value >> 64) & 0xffff, (value >> 63) & 1);
     let fraction = value & LOW_63;
-    // If the leading bit is set and the exponent is 0, the number has exponent 1.
+    // An 80-bit float with exponent 0 and a set leading bit has the value of one with exponent 1.
     let head = if head & 0x7fff == 0 {
         head | leading
     } else {
@@ -236,7 +238,7 @@ mod tests {
         }
         let nan = x87_of_quad(0x7fff << 112 | 1);
         assert_eq!(nan >> 62, 0x7fff << 2 | 3);
-        // Two ties to even, and a carry into the exponent.
+        // Two ties, which go to even, and a carry into the exponent.
         assert_eq!(
             x87_of_quad(0x3fff << 112 | 1 << 48),
             0x3fff_8000_0000_0000_0000

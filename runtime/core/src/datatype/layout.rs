@@ -31,7 +31,7 @@ pub enum TypeLayout {
     Sequence(Arc<LayoutSequence>),
 }
 
-/// The layouts of a sequence. A part is found by its offset in the dense bytes.
+/// The parts of a sequence. A part can be found by an offset in the dense bytes: the data without gaps.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LayoutSequence {
     list: Box<[TypeLayout]>,
@@ -120,7 +120,7 @@ impl TypeLayout {
         })
     }
 
-    /// The distance to `next`; `None`: the two layouts differ otherwise.
+    /// The distance to `next`, if `next` is this layout at another displacement; else `None`.
     fn distance_to(&self, next: &Self) -> Option<i64> {
         match (self, next) {
             (
@@ -212,7 +212,7 @@ pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     fold(joined)
 }
 
-/// Folds pieces that were appended: equal pieces at equal distances become one `Repeat`.
+/// Makes one layout from pieces that were appended. Equal pieces at equal distances become one `Repeat`.
 pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     let mut joined = fold_runs(joined);
     match joined.len() {
@@ -222,7 +222,8 @@ pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     }
 }
 
-/// Folds runs of three or more equal pieces at equal distances; a run of two if there are no other pieces.
+/// Replaces each run of three or more equal pieces at equal distances by a `Repeat`; also a run of two, if there are no
+/// other pieces.
 fn fold_runs(pieces: Vec<TypeLayout>) -> Vec<TypeLayout> {
     let begins_run = |three: &[TypeLayout]| {
         let stride = three[0].distance_to(&three[1]);

@@ -32,11 +32,12 @@ pub struct Datatype {
     pub align: u8,
     /// Nesting depth of its constructors, not counting those that only copy or change bounds.
     pub depth: u32,
-    /// Whether the application has set the bounds, which datatypes derived from this one keep (MPI 5.0 section 5.1.6).
+    /// Whether the application has set the bounds. Then datatypes derived from this one do not pad their extent (MPI
+    /// 5.0 section 5.1.6).
     pub resized: bool,
     /// The locations of the bytes.
     pub layout: TypeLayout,
-    /// The basic types of the bytes, in the order of the type map.
+    /// The basic datatypes of the elements, in the order of the type map.
     pub signature: TypeSignature,
 }
 
@@ -130,8 +131,8 @@ impl Datatype {
         .padded()
     }
 
-    /// This datatype with an extent that keeps consecutive items aligned. If the application has set the bounds, the
-    /// extent is not changed (MPI 5.0 section 5.1.6).
+    /// This datatype with its extent enlarged so that consecutive items are aligned. If the application has set the
+    /// bounds, the extent stays as it is (MPI 5.0 section 5.1.6).
     fn padded(self) -> Option<Self> {
         let align = i64::from(self.align);
         let rest = self.extent.rem_euclid(align);

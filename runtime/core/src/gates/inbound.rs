@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a class.
+//! The receiving end of a [class](super) of messages.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,8 @@ pub(super) struct InboundClass {
     is_open: bool,
     /// Whether the class is in the list of open classes.
     is_listed: bool,
-    /// Starts since the class was bound last; `wanted` is the number of starts before the next BIND.
+    /// Starts of receives while the class was not bound; 0 again when a binding ends. After `wanted` starts the next
+    /// BIND is sent.
     starts: u64,
     wanted: u64,
 }
@@ -73,7 +74,8 @@ impl InboundClass {
         self.wanted = (self.wanted * MORE_STARTS).min(MOST_STARTS);
     }
 
-    /// The number of bytes that came through the gate; `None`: none came yet.
+    /// The number of bytes of the message that came through the open gate; `None`: no gate is open, or no message has
+    /// come through it yet.
     #[inline(always)]
     fn written(&self) -> Option<u64> {
         let inlet = self.inlet.as_ref().filter(|_| self.is_open)?;
@@ -84,8 +86,8 @@ impl InboundClass {
         self.written().is_some()
     }
 
-    /// Counts the message that the first receive has received, and removes that receive from the queue. Its gate is no
-    /// longer open.
+    /// Counts the message that the first waiting receive has got, and returns that receive after removing it from the
+    /// queue. The gate is closed then.
     fn pass(&mut self) -> Option<RequestId> {
         self.number += 1;
         self.is_open = false;
@@ -133,7 +135,8 @@ impl MessageGates {
         }
     }
 
-    /// Ensures that the receive has memory that the sender can write to. `false`: it has no such memory.
+    /// Ensures that the receive buffer is known as memory that the sender can write to. `false`: the sender cannot
+    /// write to it.
     fn give_place(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
         let Some(member) = self.members.get_mut(request.index()) else {
             return false;
@@ -225,7 +228,7 @@ impl MessageGates {
         }
     }
 
-    /// Completes the receive whose gate was passed. `false`: no gate was passed.
+    /// Completes the first waiting receive if its message has come through the gate. `false`: no message has.
     #[inline]
     fn settle(&mut self, pump: &mut Pump, class: u32) -> bool {
         let into = &mut self.into[class as usize];
@@ -238,7 +241,8 @@ impl MessageGates {
         true
     }
 
-    /// Completes all receives whose gates were passed, and opens the next gates. `true`: a receive was completed.
+    /// Completes all receives whose messages have come through gates, and opens the next gates. `true`: a receive was
+    /// completed.
     pub(super) fn settle_open(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -258,8 +262,7 @@ impl MessageGates {
         moved
     }
 
-    /// Completes the receives whose gates were claimed when they were closed, and whose data have arrived now. `true`:
-    /// a receive was completed.
+    /// Completes each receive in `moving` whose message is now written completely. `true`: a receive was completed.
     pub(super) fn settle_moving(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -276,22 +279,24 @@ impl MessageGates {
         moved
     }
 
-    /// Counts a message that has arrived in a frame, after all messages that came through gates. Returns the class of
-    /// the message, if the class is bound.
+    /// To be called when a message has arrived in a frame, before the engine takes it in. Completes the receive whose
+    /// message came through the gate before; without such a message, closes the gate. Returns the class of the message
+    /// if it is bound; [`after_message`](Self::after_message) must then follow.
     pub(crate) fn count_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
         let class = *self.into_names.get(&GateName::of(arrived))?;
         if !self.into[class as usize].is_bound() {
             return None;
         }
         if self.settle(pump, class) {
-            // The sender has had no open gate since, so there is nothing to close.
+            // The gate was used and no other gate is open, so none has to be closed.
             return Some(class);
         }
         self.close(pump, class);
         Some(class)
     }
 
-    /// To be called when the engine has matched the counted message, or keeps it. Opens the next gate.
+    /// To be called when the engine has matched the message of a frame, or has stored it as unexpected. Counts the
+    /// message, and opens the next gate.
     pub(crate) fn after_message(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         if !into.is_bound() {
@@ -306,7 +311,7 @@ impl MessageGates {
         self.open_next(pump, class);
     }
 
-    /// Closes the gate, if it is open and was not passed.
+    /// Closes the gate if it is open. No message may have come through it.
     fn close(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         let Some(inlet) = into.inlet.as_ref().filter(|_| into.is_open) else {
@@ -332,8 +337,9 @@ impl MessageGates {
         });
     }
 
-    /// Ends the binding of a class. Its receives stay posted, except those whose message has arrived or is being
-    /// copied. `notify`: whether to send UNBIND to the sender.
+    /// Ends the binding of a class. A receive whose message has come through the gate is completed, and a receive whose
+    /// message is being written moves to `moving`; all others stay posted. `notify`: whether to send UNBIND to the
+    /// sender.
     pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
@@ -362,15 +368,15 @@ impl MessageGates {
         }
     }
 
-    /// Ends the binding of a class without requests. Unlike [`unbind`](Self::unbind), this does not raise the number of
-    /// starts before the next BIND.
+    /// Ends the binding of a class whose requests or communicator were freed. Unlike [`unbind`](Self::unbind), does not
+    /// raise the number of starts before the next BIND.
     pub(super) fn end_into(&mut self, pump: &mut Pump, class: u32) {
         let wanted = self.into[class as usize].wanted;
         self.unbind(pump, class, true);
         self.into[class as usize].wanted = wanted;
     }
 
-    /// Makes a receive an ordinary one. If the receive waits for a message of a bound class, this ends the binding.
+    /// Makes a receive an ordinary one. If it waits for a message of a bound class, ends the binding of the class.
     pub(super) fn withdraw_receive(&mut self, pump: &mut Pump, request: RequestId) {
         let Some(class) = self.class_of(request) else {
             return;

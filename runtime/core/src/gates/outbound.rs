@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a class.
+//! The sending end of a [class](super) of messages.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(super) struct OutboundClass {
     pub(super) name: GateName,
     /// Number of persistent sends of the class.
     pub(super) members: u32,
-    /// The outlet and the name of its inlet, while the class is bound.
+    /// While the class is bound: the sender's end of its gate line, and the name of the receiver's end.
     outlet: Option<(Outlet, InletName)>,
     /// The number of the next message.
     number: u64,
@@ -103,7 +103,7 @@ impl MessageGates {
         true
     }
 
-    /// Puts a message through the gate with the next number, if that gate opens within a short time.
+    /// Puts a message through the gate with the next number, if that gate is open or opens within a few polls.
     #[inline]
     fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
@@ -180,8 +180,9 @@ impl MessageGates {
         pump.lend(request, key);
     }
 
-    /// Sends all waiting messages to the same receiver in the same context in frames, in the order of their starts. A
-    /// receive with any tag may match these messages, and must find the message that was started first.
+    /// Sends in frames, in the order of their starts, all messages that wait for gates and have the receiver and
+    /// context of `name`. A receive with any tag may match several of them, and must match the one that was started
+    /// first.
     #[inline]
     fn flush(&mut self, pump: &mut Pump, name: GateName) {
         if !self.waiting.is_empty() {
@@ -290,17 +291,20 @@ impl MessageGates {
     }
 }
 
-/// Whether the receiver keeps the message of a send if it is unexpected, so that the message need not wait for a gate.
+/// Whether the message of a send is so small that the receiver stores it if it is unexpected. Such a message need not
+/// wait for a gate.
 fn is_kept(pump: &Pump, request: RequestId) -> bool {
     pump.limits
         .is_eager(pump.engine.arena().fields(request).bytes)
 }
 
-/// Number of persistent sends of a class that must precede an accepted BIND.
+/// A BIND is accepted only after this many starts of persistent sends of its class.
 const LEAST_STARTS: u32 = 3;
-/// Number of polls of a gate before a message that need not wait for the gate is sent in a frame: some 100 ns.
+/// Maximum number of polls of a gate when a send starts: some 100 ns. If the gate is still closed, a small message is
+/// sent in a frame, and a large message waits for the gate.
 const SHORT_POLLS: u32 = 50;
-/// Number of consecutive closed gates from which on each gate is polled only once.
+/// After this many consecutive gates that were closed when a send started, gates are polled only once.
 const MAX_MISSES: u32 = 8;
-/// Limit of the messages of a class that were not from persistent sends; the sender leaves the class at the next one.
+/// Maximum number of messages of a bound class that are not from persistent sends. At the next one the sender ends the
+/// binding.
 const MAX_OTHERS: u32 = 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ranks of a node in one thread, whose turns the seed determines. They use persistent and ordinary sends and
-//! receives, wildcards, probes, cancels and freed requests of the same classes. The expected message of each receive
-//! follows from the order of sends and posts.
+//! Tests two ranks of a node in one thread; the seed determines which rank has the next turn. The ranks use persistent
+//! and ordinary sends and receives, wildcards, probes, cancels and freed requests of the same classes. The expected
+//! message of each receive follows from the order of sends and posts.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -53,7 +53,7 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
 /// A message: its tag, and its number among all messages.
 type Message = (usize, u32);
 
-/// A persistent request with its buffer, and the index of the message or post of its present start.
+/// A persistent request with its buffer. For its present start: the index of the message that it sends, or of the post.
 struct Own {
     request: RequestId,
     bytes: UserMemory,
@@ -87,7 +87,8 @@ struct World {
     other_receives: Vec<Other>,
     sent: Vec<Message>,
     posts: Vec<Post>,
-    /// Percentage of choices that leave the pattern: ordinary operations, cancels and replaced requests.
+    /// Percentage of choices that are not starts of persistent requests in order: ordinary operations, cancels and
+    /// replaced requests.
     wild: usize,
     was_bound: bool,
 }

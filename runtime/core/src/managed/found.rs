@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Detects from the environment variables which launcher has started this process.
 //!
-//! The order of precedence is: an open PMI socket, PMIx, a PMI port. A launcher that was started inside another job
-//! passes on that job's variables, but not its open descriptor.
+//! The order of precedence is: an open PMI socket, PMIx, a PMI port. The socket is first because a launcher that was
+//! started inside another job passes on that job's variables, but not the descriptor of its socket.
 
 use std::os::fd::OwnedFd;
 
@@ -32,7 +32,7 @@ impl PmiSetting {
     }
 }
 
-/// How the process manager's server is reached.
+/// How this process reaches the server of its launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PmiAddress {
     /// Over an inherited socket.
@@ -50,22 +50,22 @@ pub(crate) enum PmiAddress {
     None,
 }
 
-/// What a process has inherited: environment and descriptors.
+/// The environment and the descriptors that a process has inherited.
 pub(crate) trait Inherited {
-    /// A variable of the environment.
+    /// The value of an environment variable; `None`: it is not set.
     fn text(&self, variable: &str) -> Option<String>;
     /// Whether a descriptor is an open socket.
     fn is_socket(&self, number: i32) -> bool;
 }
 
 impl PmiAddress {
-    /// Detects the server.
+    /// Detects how the server is reached.
     ///
     /// # Errors
     /// When the process is one of several and cannot reach the others; the error message states what to change.
     pub(crate) fn detect(setting: PmiSetting, environment: &impl Inherited) -> Result<Self, Error> {
-        // A child process of a rank has inherited the rank's variables, but the rank's socket was closed in the child.
-        // A child process that a launcher has started has another socket.
+        // A child process of a rank has the variables of the rank, but its socket is closed. A process that a launcher
+        // has started inside a rank has those variables too, but an open socket of its own.
         let is_child = environment
             .text(USED_VARIABLE)
             .is_some_and(|text| text == used(environment));
@@ -179,7 +179,7 @@ impl PmiAddress {
     }
 }
 
-/// Identifies this process's place in its job by the values of all launchers' variables.
+/// A string that identifies this process's place in its job: the values of all launchers' variables.
 pub(crate) fn used(environment: &impl Inherited) -> String {
     const NAMES: [&str; 10] = [
         "PMI_FD",
@@ -231,8 +231,8 @@ fn port(environment: &impl Inherited) -> Option<PmiAddress> {
     Some(PmiAddress::Port { port, id })
 }
 
-/// The error message for a process that is one of several without a server; without an error each process would be rank
-/// 0 of a job of its own. `None`: nothing shows other processes.
+/// The error message if variables show that this process is one of several, but there is no server: without an error
+/// each process would be rank 0 of a job of its own. `None`: no variable shows other processes.
 fn companions(environment: &impl Inherited) -> Option<String> {
     let alone = "with RMPI_PMI=none each of them is a job of its own";
     let count = |name: &str| number::<u32>(environment, name).filter(|count| *count > 1);
@@ -245,7 +245,7 @@ fn companions(environment: &impl Inherited) -> Option<String> {
                 .unwrap_or_else(|| "(none)".to_owned()),
         ));
     }
-    // A batch script has these variables too, except for the number of tasks of its step.
+    // A batch script has these variables too, except for the number of tasks in a step.
     let has_step =
         environment.text("SLURM_PROCID").is_some() && environment.text("SLURM_STEP_ID").is_some();
     let count = count(STEP_TASKS).filter(|_| has_step)?;
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(described(PmiSetting::Auto, child), "None");
         assert_eq!(described(PmiSetting::Two, child), "None");
         assert_eq!(used(&FakeEnvironment(child)), "12,2,4,,,,,,,");
-        // The first case has the numbers of the rank by coincidence; the second is another rank.
+        // In the first case the numbers equal those of the rank by coincidence; the second case is another rank.
         let started: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
             ("PMI_RANK", "2"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connection to a launcher's server, over any of its protocols. Processes of a job exchange data through the
+//! The connection to the server of another launcher, over PMI or PMIx. Processes of a job exchange data through the
 //! server's key-value store.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -57,7 +57,7 @@ impl PmiClient {
         }
     }
 
-    /// A value that a rank stored before the last fence.
+    /// A value that rank `rank` stored before the last fence; `None`: it stored none.
     pub(crate) fn get(&mut self, rank: u32, item: &str) -> Result<Option<String>, Error> {
         let key = key(rank, item);
         match self {
@@ -82,8 +82,8 @@ impl PmiClient {
         }
     }
 
-    /// Waits until the server sends something or a rank connects to `listener`. If the server cannot wake this process,
-    /// the wait is short.
+    /// Waits until the server sends something, or a rank connects to `listener`. If the server is reached through a
+    /// library, which cannot wake this process, the wait is short.
     pub(crate) fn rest(&self, listener: Option<BorrowedFd<'_>>) {
         let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
         sources.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)));
@@ -95,7 +95,7 @@ impl PmiClient {
             }
             Self::Pmix(_) => Some(POLL_INTERVAL),
         };
-        // The outcome does not matter, because the caller polls again.
+        // The result does not matter, because the caller polls again.
         let _ = poll(&mut sources, patience.as_ref());
     }
 
@@ -125,7 +125,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Boot(error.to_string())
 }
 
-/// Time between two polls for a server that answers through a library's thread.
+/// Time between two polls of a server that is reached through a library: its replies come in a thread of the library.
 const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000,

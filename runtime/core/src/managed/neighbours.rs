@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connects the ranks of a node, which meet at an abstract socket name: one rank leads, the others are its guests.
+//! Connects the ranks of a node to each other. All try to bind one abstract socket name: the rank that succeeds is the
+//! leader, and the others connect to it as its guests.
 //!
 //! An abstract name (it begins with a zero byte) disappears with the process that bound it, and is visible only in the
-//! network namespace. A guest must be a process of the same user. A guest sends its hello message before it enters the
-//! fence of the server, so the leader has all guests when that fence is over.
+//! network namespace. A guest must be a process of the leader's user. A guest sends its hello message before it enters
+//! the fence of the server, so when that fence is over all guests have connected.
 //!
 //! The connections stay open. The end of a connection means that the rank has exited. A rank that finalizes MPI reports
 //! that over its connection before it exits.
@@ -28,7 +29,7 @@ use wireup::{Boot, ToDaemon, ToRank};
 
 use crate::Error;
 
-/// A rank that has bound its node's name, or connected to it.
+/// A rank after it has bound the name of its node (leader) or connected to it (guest).
 #[derive(Debug)]
 pub(super) enum NodeEntry {
     Leader(Leader),
@@ -64,13 +65,13 @@ struct GuestSeat {
 #[derive(Debug)]
 pub(super) struct NodeGuest {
     socket: OwnedFd,
-    /// The rank of the leader, once it is known.
+    /// The rank of the leader; `None` before its first message.
     leader: Option<u32>,
     is_over: bool,
 }
 
 impl NodeRole {
-    /// The next rank that has exited without finalizing MPI; `None`: no further rank has.
+    /// The next rank of this node that has exited without finalizing MPI; `None`: no further rank has.
     pub(super) fn next_lost(&mut self) -> Option<(u32, String)> {
         match self {
             Self::None => None,
@@ -82,14 +83,14 @@ impl NodeRole {
         }
     }
 
-    /// Reports that this process has finalized MPI, so its exit will not be a failure.
+    /// Reports that this process has finalized MPI: its exit is not a failure from now on.
     pub(super) fn part(&self, rank: u32) {
         match self {
             Self::None => {}
             Self::Leader(leader) => leader.broadcast(&ToRank::Finalized { rank }),
             Self::Guest(guest) => {
                 let message = ToDaemon::Finalized { rank }.encode();
-                // If the leader has exited, it needs no message.
+                // The send may fail because the leader has exited. Then it needs no message.
                 let _ = rustix::net::send(&guest.socket, &message, SendFlags::NOSIGNAL);
             }
         }
@@ -123,7 +124,7 @@ impl NodeEntry {
             let guest = socket(SocketFlags::empty())?;
             match rustix::net::connect(&guest, &address) {
                 Ok(()) => return NodeGuest::greet(guest, rank).map(Self::Guest),
-                // The leader does not listen yet, or has exited meanwhile.
+                // The leader does not listen yet, or has just exited.
                 Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < CONNECT_TIMEOUT => {
                     sleep(Duration::from_millis(1));
                 }
@@ -153,7 +154,7 @@ impl NodeEntry {
 }
 
 impl Leader {
-    /// Accepts guests that have connected, and takes their hello messages.
+    /// Accepts guests that have connected, and receives their hello messages.
     pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
         while let Some(listener) = &self.listener {
             let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
@@ -165,7 +166,7 @@ impl Leader {
             if !is_own_user(&socket) {
                 continue;
             }
-            // The guest has sent its hello message before any rank waits for this process.
+            // The message is there or comes soon: a guest sends it before it waits for anything.
             let patience = Some(Duration::from_secs(10));
             let _ = set_socket_timeout(&socket, Timeout::Recv, patience);
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
@@ -230,7 +231,7 @@ impl Leader {
             }
             let flags = SendFlags::NOSIGNAL;
             match rustix::net::sendmsg(&seat.socket, &parts, &mut ancillary, flags) {
-                // The next check finds a guest that has exited.
+                // If the guest has exited, the next check detects that.
                 Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
                 Err(error) => return Err(failed("send")(error)),
             }
@@ -238,7 +239,7 @@ impl Leader {
         Ok(())
     }
 
-    /// Looks for guests that have exited, and informs the other guests of failures.
+    /// Checks for guests that have exited, and reports failures to the other guests.
     fn check_guests(&mut self) {
         let mut place = 0;
         while let Some(seat) = self.guests.get(place) {
@@ -271,7 +272,7 @@ impl Leader {
         let message = message.encode();
         for seat in &self.guests {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // A guest that cannot receive has exited, or will detect the end of this process.
+            // If the send fails, the guest has exited, or it will detect the end of this process.
             let _ = rustix::net::send(&seat.socket, &message, flags);
         }
     }
@@ -418,10 +419,11 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 const ENDED: &str = "its process has ended without MPI_Finalize";
-/// Backlog of guests that have connected and wait to be accepted. If the system allows fewer, other guests block in
-/// `connect`.
+/// Maximum number of guests that have connected and are not accepted yet. If the system limits it to fewer, further
+/// guests block in `connect`.
 const MAX_WAITING: i32 = 4096;
-/// A leader listens at once, unless it has to wait for a core.
+/// How long a guest tries to connect. A leader listens right after it has bound the name, unless it has to wait for a
+/// core.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of the longest message, with the ranks of the largest node.
+/// Maximum number of bytes of a message: it contains the ranks of the node.
 const LONGEST_BOOT: usize = 1 << 19;

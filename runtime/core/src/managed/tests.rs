@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks started by a simulated PMI-1 server, each a thread of this process.
+//! Tests of ranks that a simulated PMI-1 server has started. Each rank is a thread of this process.
 
 use super::*;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ impl Server {
         })
     }
 
-    /// A socket for one rank.
+    /// Starts the server for one rank, and returns the rank's end of the socket.
     fn serve(self: &Arc<Self>) -> OwnedFd {
         let (theirs, ours) = UnixStream::pair().unwrap();
         let server = Arc::clone(self);

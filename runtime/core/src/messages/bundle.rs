@@ -13,15 +13,15 @@ use super::Messages;
 use crate::operation::exhausted;
 use crate::{Error, Mode, Payload, SendTarget};
 
-/// All operations in progress other than plain sends and receives.
+/// The bundles, buffered sends and given-up requests in progress, and the templates of persistent sends.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
     replays: FxHashMap<u32, SendTemplate>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
-    /// Requests that the application has freed before they were complete, and whose received data must still be
-    /// unpacked.
+    /// Requests that the application has freed before they were complete, and that have data outside their slots, such
+    /// as data to be unpacked.
     given_up: Vec<RequestId>,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct Bundles {
 struct Bundle {
     request: RequestId,
     parts: Vec<RequestId>,
-    /// The part whose status is the bundle's.
+    /// The part whose status becomes the status of the bundle.
     status_part: Option<RequestId>,
-    /// A buffer for buffered sends; the bundle also waits until no message is left in it.
+    /// A buffer for buffered sends: the bundle completes only when no message is left in this buffer.
     flush: Option<u64>,
 }
 
-/// The parameters of each start of a persistent send.
+/// The parameters with which each start of a persistent send starts a send.
 #[derive(Clone, Debug)]
 struct SendTemplate {
     target: Option<SendTarget>,
@@ -55,9 +55,9 @@ struct Buffered {
 pub enum SendMode {
     /// With the standard or synchronous protocol.
     Direct(Mode),
-    /// From a copy, whose bytes count as used in this buffer.
+    /// From a copy. The bytes of the copy count as used in `buffer`.
     Buffered {
-        /// Number that the C layer has given to the buffer.
+        /// Number of the buffer, which the C layer assigns.
         buffer: u64,
     },
 }
@@ -82,12 +82,12 @@ impl Bundles {
         self.given_up.contains(&request)
     }
 
-    /// Marks a request to be collected here as soon as it is complete.
+    /// Makes the runtime free a request as soon as it is complete, because the application has freed it before.
     pub(crate) fn give_up(&mut self, request: RequestId) {
         self.given_up.push(request);
     }
 
-    /// Whether sends are in progress that are collected here, not by the application.
+    /// Whether sends are in progress whose requests the runtime frees, not the application.
     pub(crate) fn has_unfinished_copies(&self, arena: &RequestArena) -> bool {
         let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
@@ -109,7 +109,7 @@ impl Bundles {
 }
 
 impl Messages {
-    /// Starts a send. `None`: it is complete already.
+    /// Starts a send. `None`: the send is complete already.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -138,7 +138,7 @@ impl Messages {
         }
     }
 
-    /// Makes a persistent send. Without a target (`MPI_PROC_NULL`) each start completes at once.
+    /// Makes a persistent send. If `target` is `None` (`MPI_PROC_NULL`), each start is complete immediately.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -166,11 +166,13 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a persistent request that is not a plain send or receive, and not a task.
+    /// Starts a persistent request that is not a plain send or receive, and not a task. If it has a template, starts
+    /// that send; else it is complete immediately.
     pub(crate) fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
         let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
-        // The send is started first: if it fails, the request stays inactive, and no operation is in progress.
+        // The send is started before the request: if it fails, the request stays inactive, and no operation is in
+        // progress.
         let part = match replay {
             Some(SendTemplate {
                 target: Some(target),
@@ -197,7 +199,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Makes one request for several. The status of the new request is that of `status_part`, which is one of `parts`.
+    /// Makes one request that completes when all of `parts` have completed. Its status is that of `status_part`, which
+    /// must be one of `parts`.
     ///
     /// # Errors
     /// When no request slot is left; the parts continue.
@@ -256,7 +259,7 @@ impl Messages {
         self.pump.engine.finish_other(request, None);
     }
 
-    /// Bytes that unfinished buffered sends occupy in a buffer, and the number of these sends.
+    /// Number of bytes that unfinished buffered sends occupy in a buffer, and number of these sends.
     pub fn buffered_bytes(&mut self, buffer: u64) -> (u64, u64) {
         self.settle_buffered();
         let held = self
@@ -327,7 +330,7 @@ impl Messages {
     }
 }
 
-/// Context id of a request that belongs to no communicator, or that takes its context id from a part.
+/// Context id of a request without a communicator, or of a bundle, for which that of a part is used.
 const NO_CONTEXT: ContextId = ContextId(0);
 
 #[cfg(test)]

@@ -48,8 +48,9 @@ impl Messages {
         self.send_later(target, memory, mode).map(Some)
     }
 
-    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None`: the message could not
-    /// be posted at once. `Some(false)`: it was posted, and the caller must [`ring_bell`](Self::ring_bell).
+    /// The fast path of sending: posts a message of `BYTES` bytes (at most eight) in one word. `None`: nothing was
+    /// posted, and the general path must send the message. `Some(false)`: it was posted, and the caller must call
+    /// [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn send_word<const BYTES: u8>(
         &mut self,
@@ -72,7 +73,7 @@ impl Messages {
             .post_word::<BYTES>(carrier(peer), head, word)
     }
 
-    /// The fast path for a message of any size that is posted at once, to any peer. Returns what
+    /// The fast path of sending, for a message of any size to any peer, if it can be posted immediately. Returns what
     /// [`send_word`](Self::send_word) returns.
     #[inline(always)]
     pub fn send_fast(
@@ -85,7 +86,7 @@ impl Messages {
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
-        // The send before a poll for arrivals is made on the general path, which polls.
+        // If a poll for arrivals is due, the send is left to the general path, which polls.
         if bytes > SLOT_BODY_BYTES as u64 {
             if self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook) {
                 return None;
@@ -106,7 +107,7 @@ impl Messages {
         Some(sent)
     }
 
-    /// Rings the doorbell of a peer that does not poll.
+    /// Wakes a peer that sleeps, after a message was posted to it.
     pub fn ring_bell(&mut self, peer: Peer) {
         self.pump.fabric.ring_bell(carrier(peer));
     }
@@ -151,8 +152,8 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a send of noncontiguous data. `None`: the send is complete already. Data that are not posted at once are
-    /// packed frame by frame, when the transport has room for the next frame.
+    /// Starts a send of noncontiguous data. `None`: the send is complete already. Data that cannot be posted
+    /// immediately are packed frame by frame, when the transport has room for the next frame.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -192,7 +193,8 @@ impl Messages {
         Ok(Some(request))
     }
 
-    /// Posts noncontiguous data at once, if no frame waits for the peer. `false`: nothing was posted.
+    /// Posts noncontiguous data in one frame, if no frame waits for the peer and the transport has room. `false`:
+    /// nothing was posted.
     fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
         let bytes = data.bytes();
         let is_free = !self.gates.tracks_sends() && self.pump.engine.is_clear(target.peer);
@@ -213,7 +215,8 @@ impl Messages {
         is_posted
     }
 
-    /// Starts a send of bytes that stay allocated until the send is complete. `None`: it is complete already.
+    /// Starts a send of bytes that are owned by the request until the send is complete. `None`: the send is complete
+    /// already.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -282,7 +285,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// The earliest message, of those taken in so far, that a receive from `source` would match.
+    /// The earliest unexpected message that a receive from `source` would match; `None`: there is none. Does not poll.
     pub fn find_message(&mut self, source: ReceiveSource) -> Option<ProbedMessage> {
         if self.gates.tracks_receives() {
             self.gates.before_receive(&mut self.pump, source);
@@ -292,7 +295,7 @@ impl Messages {
             .probe(source.context, source.peer, source.tag)
     }
 
-    /// Removes a message from its queue after a probe has found it, for a matched receive.
+    /// Removes a message that a matched probe has found from the queue of unexpected messages (`MPI_Mprobe`).
     pub fn claim(&mut self, found: ProbedMessage) {
         self.pump.engine.claim(found);
     }
@@ -356,8 +359,9 @@ impl Messages {
         self.pump.engine.free(request);
     }
 
-    /// Gives up a request with data outside its slot: received data must still be unpacked, so the slot is freed only
-    /// after that. `false`: nothing was given up; no operation is in progress, or the request has no such data.
+    /// Frees a request whose operation is in progress and whose data are outside its slot. The slot is freed only when
+    /// the operation is complete, because the data may still have to be packed or unpacked. `false`: it is not such a
+    /// request, and the caller must free it.
     #[cold]
     fn free_with_data(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);

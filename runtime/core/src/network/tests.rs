@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the selection of a network, and of jobs of a few ranks on a simulated network, with a daemon that the test
-//! controls.
+//! Tests of the selection of a network, and of jobs of a few ranks on a simulated network. The tests take the part of
+//! the daemon.
 
 use std::collections::VecDeque;
 
@@ -92,7 +92,7 @@ fn opening_a_network_without_the_launchers_key_is_an_error() {
     );
 }
 
-/// Ranks in one process, and the daemon of these ranks.
+/// The ranks of a job, all in one process, and their daemon.
 struct Job {
     net: FakeNet,
     ranks: Vec<Universe>,
@@ -337,7 +337,7 @@ fn requests_to_a_rank_whose_port_vanished_fail_with_the_reason() {
     assert!(job.wait(1, received).error.is_none());
     assert!(job.wait(0, send).error.is_none());
     job.net.vanish(1);
-    // A process that has vanished cleans nothing up, so it is not dropped.
+    // A vanished process runs no destructors, so it must not be dropped.
     std::mem::forget(job.ranks.pop());
     let send = job.send(0, 1, &mut out).unwrap();
     let error = job.error(0, send);
@@ -434,7 +434,7 @@ fn s15_3_8_port_down_and_port_up_raise_tool_events() {
             true => job.net.port_up(0),
             false => job.net.port_down(0),
         }
-        // Each change is reported once, whatever the device does.
+        // A change is reported only once, even after many turns.
         for _ in 0..1_000 {
             job.turn();
         }

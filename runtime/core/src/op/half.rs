@@ -48,7 +48,8 @@ fn narrow(value: f32) -> u16 {
     if size.is_nan() {
         return sign | 0x7e00;
     }
-    // 65520 lies between the largest number and the next number that the format would have; it rounds to infinity.
+    // The largest number of the format is 65504. 65520 is halfway to the next number that the format would have, and
+    // rounds to infinity.
     if size >= 65520.0 {
         return sign | 0x7c00;
     }
@@ -58,7 +59,8 @@ fn narrow(value: f32) -> u16 {
         size.log2().floor() as i32
     };
     let steps = (size / 2f32.powi(exponent - 10)).round_ties_even() as u16;
-    // A subnormal number has fewer than 1024 steps and exponent 0. A carry to 2048 steps increments the exponent.
+    // If there are fewer than 1024 steps, the number is subnormal and has exponent 0. If rounding carries to 2048
+    // steps, the exponent grows by one.
     let biased = ((exponent + 14) as u16) << 10;
     sign | if steps < 1024 { steps } else { biased + steps }
 }

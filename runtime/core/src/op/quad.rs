@@ -11,7 +11,8 @@ pub(super) struct Quad(u128);
 struct Finite {
     negative: bool,
     exponent: i32,
-    /// The leading one is at bit 115, unless the number is too small for that. Three extra bits are kept.
+    /// The leading one is at bit 115, unless the number is too small for that. The last three bits are extra bits for
+    /// rounding.
     value: u128,
 }
 
@@ -125,7 +126,7 @@ impl Quad {
         nan.map(|nan| Self(nan.0 | QUIET))
     }
 
-    /// An integer in the order of the number; both zeros have the same integer.
+    /// An integer for comparisons: two numbers have the order of their integers. Both zeros have the same integer.
     fn order(self) -> i128 {
         let magnitude = self.magnitude().cast_signed();
         if self.is_negative() {
@@ -188,7 +189,8 @@ impl Finite {
         if exponent >= MOST {
             return Quad(sign(negative) | INFINITY);
         }
-        // The leading one increments the exponent, and so does a carry from rounding; the result may become infinity.
+        // The leading one of the fraction is added to the exponent, and so is a carry from rounding. The result may
+        // become infinity.
         let exponent = u128::from((exponent - 1).unsigned_abs());
         Quad(sign(negative) | ((exponent << FRACTION) + kept))
     }
@@ -225,8 +227,8 @@ const FRACTION: u32 = 112;
 const EXTRA: u32 = 3;
 /// Position of the leading one in a [`Finite`].
 const LEADING: u32 = FRACTION + EXTRA;
-/// Number of low bits of a product that only determine whether the rest is exact: the leading one of the product is at
-/// bit 224 or 225.
+/// Number of low bits of a product that only determine whether the other bits are exact. The leading one of a product
+/// is at bit 224 or 225.
 const DROPPED: u32 = 2 * FRACTION - LEADING;
 const BIAS: i32 = 16383;
 /// The exponent of infinity and NaN.

@@ -3,9 +3,9 @@
 
 use std::cmp::Reverse;
 
-/// `count` factors of a number, the largest first. Of all choices it is the one with the smallest difference between
-/// the largest and the smallest factor; if several choices have that difference, the one whose smallest factors are
-/// largest.
+/// Splits a number into `count` factors, the largest first. Of all choices, returns that with the smallest difference
+/// between the largest and the smallest factor. If several choices have that difference, returns the one whose smallest
+/// factors are largest.
 ///
 /// ```
 /// use runtime::topology::balanced_dims;
@@ -39,7 +39,7 @@ struct Search {
 }
 
 impl Search {
-    /// Chooses `left` factors of `rest`, after those already chosen. None of them may be above `most`.
+    /// Chooses `left` factors whose product is `rest`, after those already chosen. No factor may be above `most`.
     fn search(&mut self, rest: u32, left: usize, most: u32) {
         if left == 1 || rest == 1 {
             if rest <= most {
@@ -59,7 +59,7 @@ impl Search {
             let first = self.chosen.first().copied().unwrap_or(factor);
             let smallest = root(rest / factor, left - 1).min(factor);
             if self.spread().is_some_and(|best| first - smallest > best) {
-                // In the first position, larger factors only increase the difference.
+                // If this would be the first factor, larger factors only increase the difference.
                 if self.chosen.is_empty() {
                     break;
                 }
@@ -89,7 +89,7 @@ impl Search {
     }
 }
 
-/// The order of choices: the lowest value is the best choice.
+/// A value by which choices are compared: the choice with the lowest value is the best.
 fn balance(factors: &[u32]) -> (u32, Reverse<Vec<u32>>) {
     let upwards = factors.iter().rev().copied().collect();
     (spread(factors), Reverse(upwards))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows that select the algorithms of collectives, and the limits of these algorithms.
+//! The rows of the table of control variables that select the algorithms of collectives, and the limits of these
+//! algorithms.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 use crate::collective::choice;
@@ -22,7 +23,7 @@ const fn choice(
     }
 }
 
-/// A row with a size. The three numbers: least, most and default value.
+/// A row with a size. The three numbers are the least, the largest and the default value.
 const fn size(
     variable: Variable,
     name: &'static str,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The only table of MPI_T event types: when an event happens, and its elements.
 //!
-//! Events are recorded as a few words where they happen, in the engine or around it ([`crate::Messages::note`]). This
-//! table defines the elements of an event from these words. If no tool listens, recording costs a load and a branch.
+//! Events are recorded where they happen, in the engine or around it, as a few words ([`crate::Messages::note`]). This
+//! table defines how the elements of an event follow from these words. If no tool has a callback for an event,
+//! recording costs a load and a branch.
 
 use queue_layout::{COLLECTIVES, EventMask, EventType};
 
@@ -32,7 +33,7 @@ pub struct Element {
     pub name: &'static str,
     /// Type of the element.
     pub kind: ElementType,
-    /// Where the element is in the record.
+    /// How the element follows from the words of the record.
     pub from: ElementOrigin,
     /// The names of the element's values, if they are an enumeration; else empty.
     pub words: &'static [&'static str],
@@ -58,7 +59,7 @@ impl ElementType {
     }
 }
 
-/// Where an element is in a record.
+/// How an element follows from the words of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOrigin {
     /// The word with this index, unchanged.
@@ -105,7 +106,7 @@ pub fn wanted() -> &'static EventMask {
     &SUBSCRIBED
 }
 
-/// Replaces the set of event types that are recorded. `bits`: a bit for each event type.
+/// Sets which event types are recorded. `bits`: bit `i` is that of the event type with index `i`.
 pub fn want(bits: u32) {
     pvars::engine_counters().subscribed.set(bits);
     SUBSCRIBED.set(bits);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Properties of a variable other than its value: category, verbosity, scope.
+//! Properties of control and performance variables other than their values: category, verbosity, scope.
 
 /// The category of a variable. The categories are in the order in which MPI_T shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// All categories that MPI_T shows, which are below this one.
+    /// The category that contains all other categories of MPI_T.
     All,
     /// Messages between two ranks.
     PointToPoint,
@@ -16,7 +16,7 @@ pub enum Category {
     Memory,
     /// Providers, and the devices that they use.
     Network,
-    /// The library for lattice codes.
+    /// QMP, a message passing library for lattice codes.
     Qmp,
     /// The process and its communicators.
     Process,
@@ -149,7 +149,7 @@ mod tests {
                 Category::SHOWN.iter().filter(|other| same(other)).count(),
                 1
             );
-            // There is only one level of categories, so none can contain itself.
+            // No category below another one contains further categories, so none can contain itself.
             assert!(category.below().all(|below| below.below().next().is_none()));
         }
         assert_eq!(Category::All.below().count(), 7);

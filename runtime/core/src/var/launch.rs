@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durations of the phases of this process's start, for tools: the launcher's phases, as the launcher has reported
-//! them, and the phases of `MPI_Init`.
+//! Durations of the phases of this process's start, for tools. The launcher reports the durations of its own phases;
+//! those of `MPI_Init` are measured here.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use transport::wait::monotonic_ns;
 use wireup::Launch;
 
-/// The phases, in order. The performance variable of each phase describes it.
+/// The phases, in order. Each is described by the text of its performance variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is explained by its variable")]
 pub enum LaunchPhase {
@@ -26,7 +26,7 @@ static TOOK_NS: [AtomicU64; LAPS] = [const { AtomicU64::new(0) }; LAPS];
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static LAP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Duration of a phase in ns; 0 before the phase is over, or if it was not reported.
+/// Duration of a phase in ns; 0 if the phase is not over, or the launcher has not reported it.
 pub(super) fn phase_ns(phase: LaunchPhase) -> u64 {
     TOOK_NS[phase as usize].load(Relaxed)
 }

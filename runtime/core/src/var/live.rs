@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Settings that may change while MPI runs ([`Scope::Any`]). They are read at their point of use, with one relaxed
-//! load. Copies on fast paths and in the engine are updated when a flag shows that a setting [has changed](is_stale).
+//! load. Fast paths and the engine have copies, which are updated when a flag shows that a setting [has
+//! changed](is_stale).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

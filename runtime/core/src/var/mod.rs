@@ -53,8 +53,8 @@ pub enum Range {
     },
     /// One of several words. The first is the default; the value is the index of the word.
     Words(&'static [&'static str]),
-    /// A comma-separated list of some of these names. In the value, the bit with the index of a name is set if the list
-    /// has that name.
+    /// A comma-separated list of some of these names. Bit `i` of the value is set if the list contains name `i` of
+    /// `all`.
     Names {
         /// All names, at most 64.
         all: &'static [&'static str],
@@ -63,9 +63,9 @@ pub enum Range {
     },
     /// A comma-separated list of items; empty by default. Only its text is stored; its number is 0.
     List(ListItem),
-    /// A text that is parsed where it is used; empty by default. This string describes the text.
+    /// A text that is parsed where it is used; empty by default. The string here describes the permitted texts.
     Text(&'static str),
-    /// A name that is set by the launcher or read by another program of rmpi, and is not used here.
+    /// A variable that is not used in this library: the launcher sets it, or another program of rmpi reads it.
     Foreign,
 }
 
@@ -86,7 +86,8 @@ pub enum ListItem {
 #[derive(Clone, Debug)]
 pub struct VariableValues {
     numbers: [u64; ROWS.len()],
-    /// Row and text of each list or text that was set.
+    /// Index of the row and the text, for each variable of [`Range::List`], [`Range::Names`] or [`Range::Text`] that
+    /// was set.
     texts: Vec<(usize, String)>,
 }
 
@@ -147,7 +148,7 @@ impl VariableValues {
         at.is_some_and(|at| self.get(variable) >> at & 1 != 0)
     }
 
-    /// The text of a list or text as it was set, or its default.
+    /// The text of a variable of [`Range::List`], [`Range::Names`] or [`Range::Text`]: as it was set, or the default.
     #[must_use]
     pub fn text(&self, variable: Variable) -> &str {
         let at = variable as usize;
@@ -192,7 +193,7 @@ impl Range {
         }
     }
 
-    /// A hint for a text that does not parse; empty if the reason is obvious.
+    /// A hint for the user why a text does not parse; empty if the reason is obvious.
     fn remark(self, text: &str) -> String {
         match self {
             Self::Names { all, .. } => match items(text).find(|item| place(all, item).is_none()) {
@@ -222,7 +223,8 @@ impl Range {
                     "" => String::new(),
                     unit => format!(" of {unit}"),
                 };
-                // Numbers in other units may have these letters too, but they are not usual with seconds.
+                // Numbers in other units may have these suffixes too; they are not shown because they are not usual
+                // with such units.
                 let suffixes = match unit {
                     "bytes" => "K, M and G may follow; ",
                     _ => "",
@@ -290,7 +292,7 @@ pub fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|item| !item.is_empty())
 }
 
-/// The bits of the names in a list; `None`: a name does not exist.
+/// The value of a list of names: a bit for each name in it. `None`: a name does not exist.
 fn names(all: &[&str], text: &str) -> Option<u64> {
     items(text).try_fold(0, |bits, item| Some(bits | 1 << place(all, item)?))
 }
@@ -300,7 +302,7 @@ fn place(all: &[&str], name: &str) -> Option<usize> {
         .position(|other| other.eq_ignore_ascii_case(name))
 }
 
-/// A hint with the nearest name, if its edit distance is at most 2; else empty.
+/// A hint with the most similar name, if its edit distance is at most 2; else empty.
 fn suggestion(all: &[&str], wrong: &str) -> String {
     let nearest = all.iter().map(|name| (distance(name, wrong), name)).min();
     match nearest {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A handle of a performance variable: its binding, and the handle's own view of the value. Every step is one store, so
-//! a signal handler or another thread sees the value either before or after the step.
+//! A handle of a performance variable: the object to which it is bound, and the value as this handle shows it. Every
+//! step is one store, so a signal handler or another thread sees the value either before or after the step.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub(super) struct PvarHandle {
     life: AtomicU32,
     /// Index of the variable in [`PVARS`](super::pvars::PVARS).
     pvar: AtomicU32,
-    /// The session, as the number that identifies one use of a session's entry.
+    /// The session of the handle: a number that identifies one use of a session's entry.
     session: AtomicU32,
     /// The binding of the handle: see `tool_sessions`.
     object: AtomicU64,
@@ -22,14 +22,15 @@ pub(super) struct PvarHandle {
     /// Number of values of the variable.
     count: AtomicU32,
     first: PvarAccount,
-    /// The values after the first. Allocated when the entry is first used for a variable with several values, and kept.
+    /// The values after the first. They are allocated when the entry is first used for a variable with several values,
+    /// and are not freed.
     others: OnceLock<Box<[PvarAccount]>>,
 }
 
 /// One value as this handle shows it.
 #[derive(Debug, Default)]
 struct PvarAccount {
-    /// The source's value when this value was 0; valid only while the handle runs.
+    /// While the handle runs: the value of the source at which this value is 0.
     base: AtomicU64,
     /// The value while the handle is stopped.
     held: AtomicU64,
@@ -38,11 +39,11 @@ struct PvarAccount {
 const RELAXED: Ordering = Ordering::Relaxed;
 
 impl PvarHandle {
-    /// Takes this entry for a new handle, which is stopped. The handle of a counter reads 0 until it is started.
-    /// Returns the generation of the handle.
+    /// Uses this entry for a new handle, which is stopped. If the variable is a counter, the handle reads 0 until it is
+    /// started. Returns the generation of the handle.
     pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
-            // The only count other than one is that of the ranks, which never changes.
+            // The only count other than one is the number of ranks, which does not change.
             let account = |_| PvarAccount::default();
             self.others
                 .get_or_init(|| (1..count).map(account).collect());
@@ -78,7 +79,7 @@ impl PvarHandle {
         life & 1 != 0 && generation(life) == of && self.session.load(RELAXED) == session
     }
 
-    /// Whether this entry is in use by a session.
+    /// Whether this entry is in use for a handle of `session`.
     pub(super) fn is_of(&self, session: u32) -> bool {
         // PAIR(pvar-handle-life): `open` and `close` store with Release.
         self.life.load(Ordering::Acquire) & 1 != 0 && self.session.load(RELAXED) == session
@@ -144,8 +145,8 @@ impl PvarHandle {
         }
     }
 
-    /// Sets a value of a counter, and returns the previous value. It is one atomic exchange, so nothing is counted
-    /// twice or lost.
+    /// Sets value number `at` of a counter to `value`, and returns the previous value. `now`: the present value of its
+    /// source. It is one atomic exchange, so nothing is counted twice or lost.
     pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
         let Some(account) = self.account(at) else {
             return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Performance variables: their definition, and how they are read. [`PVARS`] has all of them. All numbers are atomic
-//! and read without a lock, so a signal handler may read them, whatever it has interrupted.
+//! and are read without a lock, so a signal handler may read them at any time.
 
 mod table;
 
@@ -60,16 +60,17 @@ pub enum PvarNumber {
     Unsigned,
     /// `unsigned long long`.
     Long,
-    /// `double`. The value is stored as its bits; that of a timer, which reads in seconds, as nanoseconds.
+    /// `double`. The source returns the bits of the value; but for a timer, whose value is in seconds, the source
+    /// returns nanoseconds.
     Double,
 }
 
 /// The source of a variable's value.
 #[derive(Clone, Copy)]
 pub enum PvarSource {
-    /// A number of the process.
+    /// A number of the whole process.
     Process(fn(&EngineCounters) -> u64),
-    /// The highest or lowest value of a level since the start of the handle.
+    /// The highest or lowest value that a number of the process has had since the start of the handle.
     Extreme(fn(&EngineCounters) -> &WatermarkCounter),
     /// A number of one communicator.
     Comm(fn(&CommRow, usize) -> u64, usize),
@@ -103,7 +104,7 @@ impl PerformanceVariable {
     pub fn count(&self) -> usize {
         match (self.source, traffic()) {
             (PvarSource::Ranks(_), Some(traffic)) => traffic.size(),
-            // Before `MPI_Init`: the number of ranks that the job is expected to have.
+            // Before `MPI_Init`, the expected number of ranks of the job.
             (PvarSource::Ranks(_), None) => LaunchState::expected_size() as usize,
             _ => 1,
         }
@@ -115,7 +116,7 @@ impl PerformanceVariable {
         matches!(self.source, PvarSource::Ranks(_))
     }
 
-    /// Whether the variable counts from the start of a handle, so that a handle can be started, stopped and set.
+    /// Whether a handle of the variable counts from its start. Such a handle can be started, stopped and set.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         matches!(

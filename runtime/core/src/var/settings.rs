@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of this process: values from the environment, values that a tool writes before MPI is initialized, and
-//! the values in force from then on.
+//! The settings of this process. Their values come from the environment, and from a tool that writes them before MPI is
+//! initialized. `MPI_Init` determines the values that are in force from then on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ControlVariable, MAX_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
-/// The rows that are control variables of MPI_T, in the order of their indices: all rows except those for other
-/// programs.
+/// The rows that are control variables of MPI_T, in the order of their indices. These are all rows except those for
+/// other programs.
 pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
     ROWS.iter().filter(|row| row.range != Range::Foreign)
 }
@@ -25,14 +25,14 @@ pub enum CvarValue {
     Number(u64),
     /// The index of a word, for [`Range::Words`].
     Word(usize),
-    /// The text of a list or text.
+    /// The text, for all other ranges.
     Text(String),
 }
 
 /// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CvarRefusal {
-    /// MPI is initialized, and the value can no longer change.
+    /// MPI is initialized, and this value can no longer change.
     NotNow,
     /// Only the environment sets the variable.
     Never,
@@ -53,7 +53,7 @@ pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
 /// The values that a tool has written, and the values in force.
 #[derive(Debug)]
 struct CvarSettings {
-    /// Row, value and text of each write, in the order of the writes.
+    /// Index of the row, value and text of each write, in the order of the writes.
     written: Vec<(usize, u64, String)>,
     /// The values in force; `Some` once MPI is initialized.
     fixed: Option<VariableValues>,
@@ -65,7 +65,7 @@ fn settings() -> MutexGuard<'static, CvarSettings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a control variable. Before MPI is initialized, the value that it would have if MPI were initialized
+/// The value of a control variable. Before MPI is initialized: the value that it would have if MPI were initialized
 /// now.
 #[must_use]
 pub fn read(row: &ControlVariable) -> CvarValue {
@@ -79,7 +79,7 @@ pub fn read(row: &ControlVariable) -> CvarValue {
 pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
-    // This must be under the lock, so that a reader gets the value that is in force.
+    // The change is made under the lock, so that a reader gets the value that is in force.
     if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
         live::change(row.variable, number);
         live::set_stale(true);
@@ -87,7 +87,8 @@ pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal
     Ok(())
 }
 
-/// Fixes the values when MPI is initialized. Returns the values, and a warning for each invalid variable.
+/// To be called when MPI is initialized: determines the values in force. Returns them, and a warning for each invalid
+/// variable.
 #[must_use]
 pub fn fix() -> (VariableValues, Vec<String>) {
     let fixed = settings().fix(environment());
@@ -146,7 +147,7 @@ impl CvarSettings {
         (values, warnings)
     }
 
-    /// Values written by a tool take precedence over the environment.
+    /// The values from `environment` and from the tool, which take precedence; and a warning for each invalid variable.
     fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
         let (mut values, warnings) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {
@@ -172,7 +173,7 @@ fn value(values: &VariableValues, row: &ControlVariable) -> CvarValue {
     }
 }
 
-/// The number and the text of a value; `None`: the row does not permit the value.
+/// A value as number and text; `None`: the row does not permit the value.
 fn parsed(row: &ControlVariable, value: &CvarValue) -> Option<(u64, String)> {
     match (row.range, value) {
         (Range::Number { least, most, .. }, CvarValue::Number(number)) => (least..=most)

@@ -842,8 +842,8 @@ pub const ROWS: [ControlVariable; 99] = [
     ),
 ];
 
-/// A row with a number of the network, which may differ between ranks. The three numbers: least, most and default
-/// value.
+/// A row for the network with a number that may differ between ranks. The three numbers are the least, the largest and
+/// the default value.
 const fn net(
     variable: Variable,
     name: &'static str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and handles of performance variables. Making and freeing them takes a lock and allocates memory. Everything
-//! else uses only atomic loads and stores, so that signal handlers may do it.
+//! Sessions and handles of performance variables. To make or free them takes a lock and may allocate memory. All other
+//! operations use only atomic loads and stores, so signal handlers may call them.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -46,7 +46,7 @@ pub struct SessionKey {
 /// The object that a handle is bound to.
 #[derive(Clone, Copy, Debug)]
 pub enum PvarBinding {
-    /// No object.
+    /// No object: the variable is one of the process.
     Nothing,
     /// A communicator. If the variable is the length of a queue, also the observer of the communicator's queue.
     Comm(&'static CommRow, Option<usize>),
@@ -55,7 +55,7 @@ pub enum PvarBinding {
 /// All sessions and handles of the process.
 static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
-/// Allocates the memory that signal handlers need; returns the sessions.
+/// Returns the sessions. The first call allocates all memory that is needed in signal handlers.
 pub fn open() -> &'static ToolSessions {
     TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::engine_counters())))
 }
@@ -72,9 +72,9 @@ pub struct ToolSessions {
     counters: Arc<EngineCounters>,
     /// For each session's entry, twice the generation, plus 1 while the entry is in use.
     sessions: Vec<AtomicU32>,
-    /// Chunks of handles, each larger than the one before. They never move.
+    /// Chunks of handles, each larger than the chunk before. Chunks are not moved or freed.
     pvar_handles: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
-    /// The rows of communicators that handles were bound to. Communicators reuse rows, so there are few.
+    /// The rows of the communicators to which handles were bound. There are few, because communicators reuse rows.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
 }
@@ -213,7 +213,8 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// The binding as a handle stores it: an observer; or the index of a row, the use of that row, and an observer.
+    /// The object of a handle as one number: the index of the communicator's row, which use of that row it is, and the
+    /// observer of its queue; or, without a communicator, an observer.
     fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         pvars::is_read(pvar);
         match (pvar.source, bound) {
@@ -286,7 +287,7 @@ impl ToolSessions {
         is_it.then_some(pvar_handle).ok_or(PvarRefusal::Handle)
     }
 
-    /// The present value of the source of value number `at` of a handle, and the handle's variable.
+    /// The variable of a handle, and the present value of the source of its value number `at`.
     fn now(
         &self,
         pvar_handle: &PvarHandle,
@@ -397,7 +398,7 @@ impl ToolSessions {
         Ok(())
     }
 
-    /// As [`now`](Self::now), for a handle that was just validated; returns only the value.
+    /// The present value of the source of value number `at` of a handle that was just validated.
     fn shows(&self, pvar_handle: &PvarHandle, at: usize) -> u64 {
         self.now(pvar_handle, at).map_or(0, |(_, now)| now)
     }
@@ -474,7 +475,7 @@ impl ToolSessions {
         Ok((pvar, value))
     }
 
-    /// Sets a value; `None`: the starting value. Returns the previous value.
+    /// Sets value number `at` of a handle to `value`; `None`: to its starting value. Returns the previous value.
     fn exchange(
         &self,
         pvar_handle: &PvarHandle,
@@ -508,7 +509,8 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The binding of a handle: the use of a row in the low half; above it the index of the row; above that an observer.
+/// The parts of a handle's object: the use of a row in the low half; above it the index of the row; above that an
+/// observer.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;

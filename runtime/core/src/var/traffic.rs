@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts the messages that this process has sent to each peer. The fast path of eight-byte messages counts nothing:
+//! Counts the messages that this process has sent to each peer. The fast path of eight-byte messages does not count:
 //! when a count is read, the transport computes the number of these messages from its rings.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::carrier::carrier;
 #[derive(Debug)]
 pub struct PeerTraffic {
     peers: Grown<Sent>,
-    /// Number of ranks of the job, which are the first peers.
+    /// Number of ranks of the job. They are the first peers.
     ranks: usize,
     fabric: FabricCounters,
     channels: Arc<LiveChannelCounters>,
@@ -37,7 +37,7 @@ pub(super) fn traffic() -> Option<&'static Arc<PeerTraffic>> {
     TRAFFIC.get()
 }
 
-/// Publishes `traffic` to tools, when MPI is initialized.
+/// To be called when MPI is initialized: makes `traffic` readable for tools.
 pub(crate) fn show(traffic: &Arc<PeerTraffic>) {
     let _ = TRAFFIC.set(Arc::clone(traffic));
 }
@@ -113,7 +113,8 @@ impl PeerTraffic {
             0 => sent.messages.get().wrapping_add(words),
             _ => sent.bytes.get().wrapping_add(bytes),
         };
-        // While a send is in progress the count may be lower than before. A reported value must never decrease.
+        // While a send is in progress, a computed count may be lower than the one before. A reported value must never
+        // decrease, so the maximum is reported.
         sent.shown[what].fetch_max(now, Relaxed).max(now)
     }
 }

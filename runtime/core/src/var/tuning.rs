@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows for waiting, memory and protocols within a rank whose values are numbers for tuning.
+//! The rows of the table of control variables for waiting, memory and protocols within a rank, as far as their values
+//! are numbers for tuning.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 
-/// A row with a number. The three numbers: least, most and default value.
+/// A row with a number. The three numbers are the least, the largest and the default value.
 const fn number(
     variable: Variable,
     name: &'static str,

@@ -15,7 +15,8 @@ use crate::comm::of_messages;
 use crate::{ContextId, Messages, RequestId};
 
 impl WaitPolicy {
-    /// Records that this thread waits in a call of `function`. Returns the index of the record, if a row was free.
+    /// Records that this thread waits in a call of `function`. Returns the index of the record; `None`: no row of the
+    /// table was free.
     #[cold]
     pub(crate) fn note_call(
         &self,

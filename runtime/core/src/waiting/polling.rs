@@ -19,10 +19,10 @@ use crate::var::live::live;
 pub(crate) struct Polling {
     /// Consecutive polls in which nothing happened.
     idle_polls: u32,
-    /// When the last poll returned; known if ranks share cores.
+    /// When the last poll returned; `None` if that was not recorded, for example because ranks do not share cores.
     returned: Option<Instant>,
     wait: WaitProgress,
-    /// Limit of the next sleep, if it is longer than [`FIRST_SLEEP`].
+    /// Limit of the next sleep. If this is less than [`FIRST_SLEEP`], that is the limit.
     sleep: Duration,
     /// Whether the last rest was a sleep.
     slept: bool,
@@ -50,14 +50,15 @@ impl Pause {
 }
 
 impl Polling {
-    /// Restarts the count of polls without progress, because something has happened.
+    /// To be called when something has happened: restarts the count of polls without progress.
     #[inline]
     pub(crate) fn begin_anew(&mut self) {
         if self.idle_polls != 0 {
             self.idle_polls = 0;
             self.returned = None;
             self.wait = WaitProgress::default();
-            // After a long series of polls the next series may be long too: it does not begin with the shortest sleep.
+            // After a long series of polls the next series may be long too, so it does not begin with the shortest
+            // sleep.
             if !self.woken {
                 self.sleep /= 2;
             }
@@ -83,7 +84,8 @@ impl Polling {
         self.idle_polls.is_multiple_of(POLLS_PER_CHECK)
     }
 
-    /// Whether the application has computed since the last poll; the polls after that are a new series.
+    /// Records that a poll happens `now`. `true`: this is the first poll, or the application has computed since the
+    /// last poll; then a new series of polls begins.
     fn has_computed(&mut self, now: Instant) -> bool {
         let last = self.returned.replace(now);
         let computed = last.is_none_or(|last| now - last > COMPUTES);
@@ -93,7 +95,8 @@ impl Polling {
         computed
     }
 
-    /// Limit of this sleep; the limit of the next sleep is twice as long. `None`: polls never sleep.
+    /// Returns the limit of this sleep, and doubles the limit of the next one, up to the value of
+    /// [`Variable::PollSleep`]. `None`: that value is 0, so polls never sleep.
     fn next_sleep(&mut self) -> Option<Duration> {
         let longest = Duration::from_micros(live(Variable::PollSleep));
         let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
@@ -114,7 +117,8 @@ pub(crate) enum Rested {
 }
 
 impl WaitPolicy {
-    /// Whether a poll must rest: nothing happened in its turn, and either cores are shared or a check of that is due.
+    /// Counts a poll. `moved`: whether something happened in its turn. `true`: the poll must rest, because nothing
+    /// happened and either cores are shared or it is time to check whether they are.
     #[inline]
     pub(crate) fn polling_is_long(&mut self, moved: bool, fabric: &Fabric) -> bool {
         if moved {
@@ -166,9 +170,9 @@ impl WaitPolicy {
     }
 }
 
-/// Number of polls without progress between two checks whether cores are shared, while they are not.
+/// While cores are not shared: one poll without progress in this many checks whether they are shared now.
 const POLLS_PER_CHECK: u32 = 1024;
-/// If the application polls again after more than this time, it has computed meanwhile.
+/// If more time than this passes between two polls, the application has computed between them.
 const COMPUTES: Duration = Duration::from_micros(20);
 /// Limit of the first sleep of a series.
 const FIRST_SLEEP: Duration = Duration::from_micros(250);
@@ -226,7 +230,7 @@ mod tests {
         assert!(polling.has_computed(now + 2 * COMPUTES + Duration::from_nanos(1)));
     }
 
-    /// Without this rule threads that poll would yield their cores to each other for ever.
+    /// Without these sleeps, threads that poll would yield their cores to each other for ever.
     #[test]
     fn polls_among_other_threads_sleep_despite_delays_between_them() {
         let mut fabric = Fabric::open(Config::alone()).unwrap();

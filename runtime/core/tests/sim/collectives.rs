@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the collective of a phase, and checks the expected result at each rank.
+//! Runs the collective of a phase of a random program, and checks the result at each rank.
 
 use runtime::collective::{self, CollectiveRoot, Reducer, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, Visit};
@@ -156,7 +156,7 @@ impl Call<'_> {
     fn reduce_scatter<V: Visit>(&self, visit: V) {
         let items = self.bytes() / 16;
         let size = self.comm.size() as usize;
-        // The lengths are all about equal, or they differ and some are 0.
+        // Either all lengths are about equal, or they differ and some are 0.
         let end = |rank: usize| match self.it.root % 2 {
             0 => (items * rank / size) * 16,
             _ => (items * rank * rank / (size * size)) * 16,
@@ -306,7 +306,7 @@ impl Call<'_> {
 
     fn alltoall_various<V: Visit>(&self, visit: V) {
         let (ranks, me) = (self.comm.size(), self.comm.rank);
-        // Number of bytes that rank `to` gets of its block from rank `from`.
+        // Number of bytes of its block that rank `to` receives from rank `from`.
         let bytes = |from: u32, to: u32| self.part_bytes(from + 2 * to);
         let part = |block: Payload, bytes| match block {
             Payload::Dense(memory) => Payload::Dense(memory.part(0..bytes)),
@@ -340,7 +340,8 @@ impl Call<'_> {
         CollectiveCall::run(visit, self.comm, body).unwrap();
     }
 
-    /// Selects one of two forms of a collective; all ranks select the same form.
+    /// Whether the test uses the form of a collective for small equal blocks, not the general form. All ranks use the
+    /// same form.
     fn travels_together(&self) -> bool {
         self.it.bytes <= 512
     }
@@ -349,7 +350,7 @@ impl Call<'_> {
         self.bytes() * self.comm.size() as usize
     }
 
-    /// One block for each rank; none if `all` is empty and blocks are not.
+    /// Cuts `all` into one block for each rank. If `all` is empty although blocks are not, returns no blocks.
     fn blocks(&self, all: &mut [u8]) -> Vec<Payload> {
         if all.is_empty() && self.bytes() > 0 {
             return Vec::new();
@@ -363,12 +364,13 @@ impl Call<'_> {
         (0..self.comm.size()).map(block).collect()
     }
 
-    /// Number of bytes that rank `rank` contributes of its block in a form with different lengths: all, half or none.
+    /// Number of bytes of its block that rank `rank` contributes in a collective with different lengths: all, half or
+    /// none.
     fn part_bytes(&self, rank: u32) -> usize {
         self.bytes() * ((rank + self.it.root + 1) as usize % 3) / 2
     }
 
-    /// The first part of each block, as long as [`part_bytes`](Self::part_bytes); none if there are no blocks.
+    /// The first [`part_bytes`](Self::part_bytes) bytes of each block of `all`; no parts if there are no blocks.
     fn parts(&self, all: &mut [u8]) -> Vec<Payload> {
         let blocks = (0..).zip(self.blocks(all));
         let part = |(rank, block): (u32, Payload)| match block {
@@ -378,7 +380,7 @@ impl Call<'_> {
         blocks.map(part).collect()
     }
 
-    /// The first part of each rank's block, with zeros after it.
+    /// The expected result of a gather of these parts: the first part of each rank's block, followed by zeros.
     fn column_of_parts(&self) -> Vec<u8> {
         let mut column = self.column(0);
         for rank in 0..self.comm.size() {

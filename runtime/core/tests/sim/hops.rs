@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of collectives if a message between nodes costs more than one inside a node: four nodes of sixteen ranks,
-//! each node with one adapter. Time is simulated, and the computation of ranks takes no simulated time, except for
-//! received messages. So the measurement shows the structure of an algorithm: its sequential steps, and how many
-//! packets queue at an adapter. No other algorithm may be faster than the selected one, apart from `noise`. The table
-//! of results is printed by:
+//! Tests that collectives select the fastest algorithm if a message between nodes costs more than one inside a node.
+//! There are four nodes of sixteen ranks, each node with one adapter. Time is simulated: apart from receiving messages,
+//! the computation of ranks takes no time. So a measurement shows the structure of an algorithm: its sequential steps,
+//! and how many packets queue at an adapter. No other algorithm may be faster than the selected one by more than the
+//! factor `noise`. The table of results is printed by:
 //!
 //! ```text
 //! cargo test -p runtime --test sim hops -- --nocapture
@@ -25,13 +25,14 @@ use crate::rank::{Hand, Seat};
 const NODES: u32 = 4;
 const EACH: u32 = 16;
 const RANKS: u32 = NODES * EACH;
-/// Number of calls in a measurement with this many bytes. Each call has another root.
+/// Number of calls in a measurement with `bytes` bytes. Each call has a different root.
 fn calls(bytes: usize) -> u32 {
     if bytes < 512 << 10 { 2 } else { 1 }
 }
 
-/// Inside a node a message takes some 300 ns. Between nodes it takes 2 us more, plus 100 ns for each packet, at 12.5
-/// GB/s. A core takes 100 ns for each received message, and copies 10 GB/s.
+/// The network of the measurement. Inside a node a message takes some 300 ns. Between nodes it takes 2 us more, and a
+/// packet occupies the adapter for 100 ns plus its bytes at 12.5 GB/s. A core takes 100 ns for each received message,
+/// and copies 10 GB/s.
 fn net() -> SimConfig {
     SimConfig {
         least_delay_ns: 300,
@@ -64,7 +65,7 @@ enum Call {
 }
 
 impl Call {
-    /// The variable that selects the algorithm of the call.
+    /// The environment variable that selects the algorithm of the call.
     fn variable(self) -> &'static str {
         match self {
             Self::Barrier => "RMPI_BARRIER",
@@ -152,7 +153,7 @@ fn cost(call: Call, bytes: usize, algorithm: &str) -> Cost {
     let mut ranks: Vec<Coroutine<(), (), ()>> = (0..RANKS).map(rank).collect();
     let position = || (net.stats().packets, *ends.borrow());
     while ranks.iter().any(|rank| !rank.done()) {
-        // All ranks make all steps that they can make before time advances.
+        // Before time advances, all ranks make all steps that they can make.
         let mut quiet = 0;
         while quiet < 2 {
             let before = position();
@@ -293,7 +294,7 @@ fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
     blocks.map(Payload::Dense).collect()
 }
 
-/// Factor by which the selected algorithm may be slower than another algorithm.
+/// The selected algorithm may be slower than another algorithm by this factor.
 fn noise(call: Call, bytes: usize) -> f64 {
     match call {
         // The selected algorithm sends the lengths of blocks first, so that ranks that disagree about them complete.

@@ -17,7 +17,7 @@ use crate::plan::{Plan, Settings};
 use crate::random::Random;
 use crate::rank::{Rank, Seat, Shared};
 
-/// What two runs with the same seed must have in common.
+/// The record of a run. Two runs with the same seed must have equal records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub turns: u64,
@@ -27,7 +27,7 @@ pub struct Trace {
     pub matches: u64,
 }
 
-/// Runs a program to its end and checks everything that can be checked.
+/// Runs a program to its end, and checks the results of all ranks.
 pub fn run(plan: Plan) -> Trace {
     let mut job = Job::new(plan);
     job.run_ranks();
@@ -55,9 +55,9 @@ struct Job {
     ranks: Vec<Coroutine<(), (), ()>>,
     random: Random,
     turns: u64,
-    /// A rank that gets few turns; `None`: no rank is starved.
+    /// A rank that seldom gets a turn; `None`: all ranks get turns equally often.
     starved: Option<usize>,
-    /// Percentage of turns in which only the network advances.
+    /// Percentage of turns in which the network advances and no rank makes a step.
     net_turns: u64,
 }
 
@@ -152,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Whether ranks leave and return to their processors for ever, so that there is always a next event.
+    /// Whether ranks leave their processors and return to them for ever. Then the network always has a next event.
     fn net_only_reschedules(&self) -> bool {
         self.net.config().away_permille > 0
     }
@@ -231,7 +231,7 @@ fn values(settings: Settings) -> VariableValues {
     let words = [
         ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
         ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
-        // The value is not `auto`, because that measures times, which must not influence the run.
+        // The value must not be `auto`, because then measured times would influence the run.
         (
             "RMPI_SINGLE_COPY",
             if settings.single_copy { "on" } else { "off" }.to_owned(),
@@ -255,8 +255,8 @@ fn values(settings: Settings) -> VariableValues {
     values
 }
 
-/// A value for each variable that selects an algorithm, limits that treat small data as large data, and limits of
-/// unexpected data.
+/// Values for the variables that select algorithms, for limits by which small data count as large, and for the limits
+/// of unexpected data.
 fn choices(seed: u64) -> Vec<(String, String)> {
     if seed == 0 {
         return Vec::new();
@@ -267,7 +267,7 @@ fn choices(seed: u64) -> Vec<(String, String)> {
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {
-            // If the library selects the algorithms, they may go by node in more ways.
+            // If some algorithms are selected by the library, more algorithms by node can be used.
             let is_left = seed % 2 == 1 && random.pick(&[true, false]);
             let word = if is_left {
                 words[0]

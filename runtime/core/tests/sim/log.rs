@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of the ranks while they run, and the rules by which these records are checked afterwards.
+//! The records that the ranks make while they run, and the rules by which these records are checked afterwards.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::random::content;
 pub struct Log {
     /// Messages in the order in which they were sent, without those that were cancelled successfully.
     pub sent: Vec<usize>,
-    /// Receives in the order in which they were posted, or in which their message was claimed.
+    /// Receives in the order in which they were posted; a receive of a claimed message, in the order of the claims.
     pub received: Vec<Received>,
-    /// Buffers of operations that are never waited for, kept until the end of the program.
+    /// Buffers of operations that are not waited for. They stay allocated until the end of the program.
     pub kept: Vec<Buffer>,
 }
 
@@ -25,7 +25,7 @@ pub struct Received {
     /// World rank; `None`: any source.
     pub source: Option<u32>,
     pub tag: Option<i32>,
-    /// `None` while a persistent receive is in progress: its buffer is elsewhere.
+    /// The received bytes. `None` while a persistent receive is in progress: its buffer belongs to the request.
     pub buffer: Option<Buffer>,
     pub end: End,
     /// The result of a probe for the message: source (world rank), tag, and number of bytes.
@@ -37,7 +37,7 @@ pub struct Received {
 pub enum End {
     Open,
     Cancelled,
-    /// Not collected. Which message was received follows from the order.
+    /// The request was freed, so there is no status. The order determines which message was received.
     Freed,
     Got {
         /// Rank of the sender in the communicator.
@@ -62,7 +62,7 @@ impl Received {
     }
 }
 
-/// The name that determines the bytes of a message: see [`content`].
+/// The name of a message, which determines its bytes: see [`content`].
 pub fn name(plan: &Plan, message: usize) -> u64 {
     plan.seed << 20 | message as u64
 }
@@ -84,7 +84,8 @@ type Pair = (u32, u32, usize);
 
 struct Streams<'a> {
     plan: &'a Plan,
-    /// For each pair and tag, the messages that are not assigned to a receive yet, the earliest last.
+    /// For each pair and tag, the messages that are not assigned to a receive yet. The earliest message is the last in
+    /// the list.
     left: HashMap<(Pair, i32), Vec<usize>>,
     /// For each pair, its messages in the order of the sends.
     sent: HashMap<Pair, Vec<usize>>,
@@ -196,8 +197,8 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// A receive with any tag must not get a message while an earlier message of the same sender is available: the
-    /// earlier message must have been taken by an earlier receive.
+    /// Checks that messages do not overtake: if a receive with any tag got a message, each earlier message of that
+    /// sender must have been received by an earlier receive.
     fn check_no_overtaking(&self) {
         for (pair, order, message) in &self.any_tag {
             let earlier = self.sent[pair].iter().take_while(|id| *id != message);

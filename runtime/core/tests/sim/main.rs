@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the whole runtime over a simulated network: jobs of two to eight ranks run random programs of point-to-point
-//! and collective calls, while the network loses, delays, duplicates and reorders packets, starves senders and takes
-//! ranks off their processors. Everything happens in one thread, ranks are coroutines, and the seed determines every
-//! random choice, so a seed replays exactly:
+//! Tests the whole runtime over a simulated network: jobs of two to eight ranks run random programs of point-to-point
+//! and collective calls. Meanwhile the network loses, delays, duplicates and reorders packets, starves senders, and
+//! takes ranks off their processors. Everything happens in one thread, ranks are coroutines, and the seed determines
+//! every random choice, so the run of a seed can be repeated exactly:
 //!
 //! ```text
 //! RMPI_TEST_SEED=17 cargo test -p runtime --test sim programs     # one seed again
 //! RMPI_TEST_SEEDS=100 cargo test -p runtime --test sim            # a hundred times as many seeds
 //! ```
 //!
-//! These are checked for each program: every byte arrives once, in the right receive, and nothing beside it changes;
-//! messages of one sender do not overtake each other; truncation, probes, cancels and collectives have the required
-//! results; the buffer of a complete send may be overwritten at once; all ranks end; nothing is left in any rank.
+//! For each program these properties are checked: every byte arrives once, in the right receive, and no byte outside
+//! the buffer changes; messages of one sender do not overtake each other; truncation, probes, cancels and collectives
+//! have the required results; the buffer of a complete send may be overwritten immediately; all ranks end; no request
+//! or message is left in any rank.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -82,7 +83,8 @@ fn long_programs_conform_to_the_standard() {
     });
 }
 
-/// Tests promise E3 of the engine, with senders that never wait: above the budget, only messages in flight are kept.
+/// Tests promise E3 of the engine with senders that never wait: above the budget, the receiver stores only messages
+/// that were already in flight.
 #[test]
 fn a_message_flood_stays_within_the_budget_and_does_not_block() {
     for_seeds("a_flood", 5_000_000, 12, |seed| {

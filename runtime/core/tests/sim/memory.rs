@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers of the ranks. There are guard bytes around each buffer, and in structured buffers also between the blocks.
+//! The message buffers of the ranks. There are guard bytes around each buffer, and in structured buffers also between
+//! the blocks.
 //!
 //! # Safety
 //! A buffer's bytes are in a vector that is neither grown nor freed while the buffer exists, and the ranks keep each
@@ -22,7 +23,8 @@ impl Shape {
         stride: 1,
     };
 
-    /// A shape for `bytes` bytes, in which no block is cut.
+    /// This shape, if `bytes` bytes are a whole number of its blocks; else a shape with gaps of the same size between
+    /// blocks of one byte.
     pub fn for_bytes(self, bytes: u64) -> Self {
         match bytes % self.block {
             0 => self,
@@ -43,7 +45,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// An empty buffer for a message, filled with a byte that shows what was not written.
+    /// A buffer to receive a message. It is filled with a byte that shows which bytes were not written.
     pub fn empty(bytes: u64, shape: Shape) -> Self {
         let shape = shape.for_bytes(bytes);
         let span = bytes / shape.block * shape.stride;

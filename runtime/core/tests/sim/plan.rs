@@ -2,10 +2,11 @@
 //! Random programs that must complete, whatever the network does.
 //!
 //! A program has phases. A rank starts all operations of a phase before it waits for any of them. In each phase, a rank
-//! receives as many messages of each class as are sent to it. No receive can take a message of another class, because
-//! patterns are restricted: if messages of a source are received with any tag, all messages of that source in that
-//! communicator are; receives from any source have a tag of their phase; and receives from any source with any tag have
-//! a communicator of their phase. So every order of events is a perfect matching, and no rank waits for ever.
+//! receives as many messages of each class as are sent to it. No receive can match a message of another class, because
+//! of three rules: if some messages of a source are received with any tag, all messages of that source in that
+//! communicator are; receives from any source have a tag that only their phase uses; and receives from any source with
+//! any tag have a communicator that only their phase uses. So in every order of events all messages and receives match,
+//! and no rank waits for ever.
 
 use transport::SimConfig;
 
@@ -23,7 +24,7 @@ pub struct Plan {
     pub receives: Vec<Receive>,
     pub templates: Vec<Template>,
     pub phases: Vec<Phase>,
-    /// Most bytes of unexpected data that a rank may keep at the same time.
+    /// Maximum number of bytes of unexpected data that a rank may store at the same time.
     pub most_kept: u64,
 }
 
@@ -33,9 +34,9 @@ pub struct Settings {
     pub eager_limit: u64,
     pub budget: u64,
     pub single_copy: bool,
-    /// Whether collectives go through one rank, not in rounds.
+    /// Whether collectives go through one rank instead of in rounds.
     pub flat: bool,
-    /// Size, in bytes, from which reductions are cut into slices.
+    /// Reductions of this many bytes or more are cut into slices.
     pub slice_limit: u64,
     /// Seed for the selection of collective algorithms; 0: the library selects them.
     pub choices: u64,
@@ -61,11 +62,11 @@ pub enum SendHow {
     Standard,
     Synchronous,
     Buffered,
-    /// From bytes that the operation owns.
+    /// A send of bytes that the operation owns.
     Owned,
-    /// The request is freed at once.
+    /// The request is freed immediately after the start.
     Freed,
-    /// Cancelled at once; sent again if the cancel succeeded.
+    /// The send is cancelled immediately, and made again if the cancel succeeded.
     Cancelled,
     Persistent(usize),
 }
@@ -73,15 +74,15 @@ pub enum SendHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveHow {
     Posted,
-    /// On the fast path, if possible.
+    /// The receive is posted on the fast path, if possible.
     First,
-    /// The request is freed at once.
+    /// The request is freed immediately after the start.
     Freed,
-    /// Cancelled at once; posted again if the cancel succeeded.
+    /// The receive is cancelled immediately, and posted again if the cancel succeeded.
     Cancelled,
-    /// Posted after a probe has found the message.
+    /// The receive is posted after a probe has found the message.
     Probed,
-    /// Taken by a matched probe, and then received.
+    /// The message is claimed by a matched probe, and then received.
     Claimed,
     Persistent(usize),
 }
@@ -98,7 +99,7 @@ pub struct Message {
     pub shape: Shape,
 }
 
-/// A receive. All ranks in it are world ranks.
+/// A receive. Its ranks are world ranks.
 #[derive(Clone, Debug)]
 pub struct Receive {
     pub to: u32,
@@ -157,9 +158,9 @@ pub enum Step {
 pub enum Ending {
     #[default]
     InOrder,
-    /// Waits for one operation after another, in the order in which they complete (`MPI_Waitany`).
+    /// Waits for any operation, until all have completed (`MPI_Waitany`).
     Any,
-    /// Waits for all operations, then collects them.
+    /// Waits until all operations are complete, and then collects them.
     All,
     /// Tests repeatedly, with other steps between tests (`MPI_Testany`).
     Poll,
@@ -198,7 +199,7 @@ pub struct Scale {
     pub phases: u64,
     /// Largest number of messages of each rank in a phase.
     pub messages: u64,
-    /// Percentage of messages of about 32 KiB or more.
+    /// Percentage of messages that are large: about 32 KiB or more.
     pub large_percent: u64,
     pub collective_percent: u64,
 }
@@ -407,7 +408,7 @@ impl Plan {
         }
     }
 
-    /// A receive that may match the message `at`, but may get another message of its class.
+    /// A receive whose source and tag match message `at`. It may get another message of its class.
     fn receive_for(
         &self,
         at: usize,
@@ -468,7 +469,7 @@ impl Plan {
         }
     }
 
-    /// Makes single requests of some pairs of a send and a receive that follow each other.
+    /// For some pairs of a send and a receive that follow each other: makes one request of both.
     fn pair_up(&self, steps: &mut Vec<Step>, random: &mut Random) {
         let mut at = 1;
         while at < steps.len() {
@@ -563,7 +564,7 @@ fn communicators(ranks: u32, random: &mut Random) -> Vec<CommPlan> {
         .collect()
 }
 
-/// A size near one at which the protocol changes, or a large one.
+/// The size of a message, in bytes: near a size at which the protocol changes, or large.
 fn size(eager_limit: u64, large_percent: u64, random: &mut Random) -> u64 {
     if random.percent(large_percent) {
         return random.pick(&[32_767, 32_768, 32_769, 65_537, 100_000, 300_000]);
@@ -583,11 +584,11 @@ fn shape(random: &mut Random) -> Shape {
     }
 }
 
-/// Bytes that a kept message needs in addition to its body.
+/// Number of bytes that a stored unexpected message needs in addition to its body.
 const KEPT_OVERHEAD: u64 = 192;
-/// Number of messages of a flood for each sender, without the last one.
+/// Number of messages that each sender of a flood sends before its last one.
 const FLOOD: usize = 800;
-/// Number of messages that a sender may have in flight before it receives the THROTTLE.
+/// Maximum number of messages that a sender has in flight when it receives the THROTTLE.
 const UNDER_WAY: u64 = 40;
 const BASE_COMMS: usize = 4;
 const ENDINGS: [Ending; 5] = [

@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-/// Runs `test` for the seeds from `first` on: `seeds` times RMPI_TEST_SEEDS of them, or only the seed in
-/// RMPI_TEST_SEED. If a seed fails, prints it with the command that runs it again.
+/// Calls `run` for the seeds from `first` on: `seeds` times the value of RMPI_TEST_SEEDS of them, or only for the seed
+/// in RMPI_TEST_SEED. If a seed fails, prints it and the command that runs it again. `test`: the name of the test.
 pub fn for_seeds(test: &'static str, first: u64, seeds: u64, mut run: impl FnMut(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>());
     let only = number("RMPI_TEST_SEED").map(|seed| seed.expect("RMPI_TEST_SEED is a number"));
@@ -68,7 +68,8 @@ impl Random {
     }
 }
 
-/// The bytes that belong to a name. Different names have different bytes from the first byte on, with high probability.
+/// The bytes of the message with this name. With high probability, messages with different names differ even in their
+/// first bytes.
 pub fn content(name: u64, bytes: u64) -> &'static [u8] {
     static POOL: OnceLock<Vec<u8>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {

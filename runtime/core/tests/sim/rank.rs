@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rank, which carries out its script with blocking and nonblocking calls, as the C layer would.
+//! One rank. It carries out its script with blocking and nonblocking calls, as the C layer would.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use crate::memory::Buffer;
 use crate::plan::{Ending, Plan, ReceiveHow, Script, SendHow, Step};
 use crate::random::{Random, content};
 
-/// A rank's process, and when other ranks get turns.
+/// A rank's process, and a rule when other ranks get turns.
 #[derive(Debug)]
 pub struct Seat {
     pub universe: RefCell<Universe>,
     random: RefCell<Random>,
-    /// Percentage of visits before which other ranks get turns.
+    /// Other ranks get turns before this percentage of visits.
     interruptions: u64,
-    /// Number of events of this rank. If this number stays constant at all ranks, the job makes no progress.
+    /// Number of events of this rank. If this number does not change at any rank, the job makes no progress.
     pub done: Cell<u64>,
 }
 
 impl Seat {
-    /// A seat with no turns of other ranks before its visits.
+    /// A seat before whose visits other ranks get no turns.
     pub fn undisturbed(universe: Universe) -> Self {
         Self {
             interruptions: 0,
@@ -48,8 +48,8 @@ impl Seat {
     }
 }
 
-/// Access to a seat from inside the rank. Other ranks may get turns before a visit, and they get turns whenever this
-/// rank waits.
+/// Access to a seat for the rank that uses it. Other ranks may get turns before a visit, and they get turns whenever
+/// this rank waits.
 #[derive(Clone, Copy)]
 pub struct Hand<'a> {
     seat: &'a Seat,
@@ -75,7 +75,7 @@ impl Visit for Hand<'_> {
         visit(&mut self.seat.universe.borrow_mut())
     }
 
-    /// `true`, so that `wait_until` gives other ranks a turn instead of resting.
+    /// Is `true`, so that `wait_until` gives other ranks a turn and does not rest.
     fn is_shared(self) -> bool {
         true
     }
@@ -241,7 +241,8 @@ impl<'a> Rank<'a> {
         self.hand.visit(sent).unwrap()
     }
 
-    /// Records the start of a send. `request` is `None` if the send is complete; its buffer is then reused at once.
+    /// Records the start of a send. If `request` is `None`, the send is complete, and its buffer is overwritten
+    /// immediately.
     fn note_send(&mut self, id: usize, request: Option<RequestId>, buffer: Option<Buffer>) {
         self.log.sent.push(id);
         match request {
@@ -253,7 +254,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Overwrites the buffer of a complete send, to detect later reads.
+    /// Overwrites the buffer of a complete send, so that the test detects it if the library still reads the buffer.
     fn reuse(&mut self, buffer: Option<Buffer>) {
         if let Some(mut buffer) = buffer {
             buffer.fill(&vec![0x55; buffer.bytes as usize]);
@@ -409,7 +410,7 @@ impl<'a> Rank<'a> {
         let claimed = receive.how == ReceiveHow::Claimed;
         let exact = self.source(receive.comm, Some(found.peer.0), Some(found.tag));
         if claimed {
-            // No other rank has a turn between the probe and the claim, because both are made in one visit.
+            // Probe and claim are made in one visit, so no other rank gets a turn between them.
             let claim = |universe: &mut Universe| {
                 let found = universe.messages.find_message(source)?;
                 universe.messages.claim(found);
@@ -576,7 +577,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Copies the contents of a persistent receive's buffer to the log, and clears the buffer.
+    /// Copies the contents of a persistent receive's buffer to the log, and clears that buffer.
     fn take_persistent(&mut self, template: usize, place: usize) {
         let (_, buffer) = self.persistent_receives.get_mut(&template).unwrap();
         let buffer = buffer.as_mut().unwrap();
@@ -629,7 +630,7 @@ impl<'a> Rank<'a> {
         self.finalize();
     }
 
-    /// Does what `MPI_Finalize` does. Afterwards this rank makes no progress any more.
+    /// Does what `MPI_Finalize` does. After that this rank makes no progress.
     fn finalize(&self) {
         let world = &self.comms[0];
         self.hand

@@ -60,8 +60,7 @@ pub const CANCEL: u8 = 8;
 /// Answer to CANCEL.
 pub const CANCELLED: u8 = 9;
 
-/// The envelope of a message whose data follow at once in [`MORE`] frames, with no other frame of the sender in
-/// between.
+/// The envelope of a message. Its data follow in [`MORE`] frames; between these frames the sender sends no other frame.
 pub const FIRST: u8 = 10;
 /// Some bytes of the message of the sender's last [`FIRST`].
 pub const MORE: u8 = 11;
@@ -87,7 +86,7 @@ const MAX_TOKENS: usize = 1 + MAX_FURTHER_TOKENS as usize;
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
 
-/// The remote key of data that cannot be read, but only streamed, because they are not contiguous.
+/// The remote key of data that are not contiguous: they cannot be read, only streamed.
 pub const NO_KEY: [u64; 3] = [0; 3];
 
 /// The remote key in the body of an RTS; `None` if the data cannot be read.

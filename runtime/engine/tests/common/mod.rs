@@ -160,7 +160,7 @@ impl World {
         (0..ranks).any(|step| self.drain((first + step) % ranks))
     }
 
-    /// One turn of the owner's pump: each busy peer once.
+    /// One turn of the owner's pump: visits each peer with waiting frames once. Returns whether a frame was posted.
     pub fn drain(&mut self, rank: u32) -> bool {
         let mut posted = false;
         for _ in 0..self.engines[rank as usize].busy_peers() {

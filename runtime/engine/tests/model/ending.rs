@@ -36,7 +36,7 @@ impl Program {
             let waits = message.announced || message.synchronous;
             assert!(matched || !waits, "too early: {message:?}");
         }
-        // The buffer belongs to the application again, which may overwrite it.
+        // The application may overwrite the buffer now.
         self.world.buffer(send.buffer).fill(0xDD);
         self.sends[at].stage = after(send.persistent);
     }

@@ -702,10 +702,10 @@ fn is_early(tag: i32) -> bool {
     tag % 3 != 1
 }
 
-/// The last context id differs from the first by the number of the engine's bins, so that both use the same bins.
+/// The last context id differs from the first by the number of the engine's bins: so both use the same bins.
 const CONTEXTS: [u32; 3] = [4, 21, 4 + 512];
-/// Number of tags, and the distance between them: few tags, so that most receives match; many, so that queues of all
-/// kinds are long; and tags whose hash values are close.
+/// Number of tags, and the distance between them: with few tags, most receives match; with many, queues of all kinds
+/// are long; the last entry has tags whose hash values are close.
 const TAGS: [(u64, u64); 5] = [(3, 1), (3, 1), (20, 1), (200, 1), (15, 1 << 27)];
 const SIZES: [u64; 9] = [0, 1, 7, 8, 48, 60, 64, 200, 2000];
 const UNTOUCHED: u8 = 0xEE;

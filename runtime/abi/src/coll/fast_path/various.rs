@@ -96,8 +96,8 @@ pub(in crate::coll) fn alltoallv(
     })
 }
 
-/// This rank's own block: as long as its place in `all`, and not overlapping that place. `Some(None)` if it is in
-/// place, `None` if the arguments are not the common case.
+/// This rank's own block; `Some(None)` for `MPI_IN_PLACE`. `None` if the arguments are not the common case, if the
+/// length of the block differs from that of its place in `all`, or if the block overlaps that place.
 #[allow(
     clippy::option_option,
     reason = "nothing to be done at hand, or no block of its own"
@@ -127,7 +127,7 @@ struct VectorBlocks<'a> {
 }
 
 impl<'a> VectorBlocks<'a> {
-    /// The blocks of all ranks; `None` if one of them is not valid memory.
+    /// The blocks of all ranks; `None` if a block has a negative length or an invalid address.
     fn of(
         it: &FastCall<'_>,
         buf: MutBuf,

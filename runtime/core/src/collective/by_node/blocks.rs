@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Allgather and all-to-all by node. Blocks between two nodes are sent together, in messages between the leaders.
+//! Allgather and all-to-all [by node](super). Blocks between two nodes are sent together, in messages between the
+//! leaders of the nodes.
 
 use std::rc::Rc;
 
@@ -59,8 +60,8 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     let by = ByNodeCall::of(call, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
-    // The blocks are collected in node order: in the application's buffers if these are adjacent in that order, else in
-    // a copy.
+    // The blocks are collected in node order. If the application's buffers are adjacent in that order, they are
+    // collected there, else in a copy.
     let mut aside = Vec::new();
     let in_place = one_after_the_other(order());
     let whole = in_place.unwrap_or_else(|| {
@@ -96,7 +97,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     Ok(())
 }
 
-/// Blocks that are adjacent, as one range; `None`: they are not.
+/// The blocks as one range; `None`: they are not adjacent in this order.
 fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<UserMemory> {
     let mut whole: Option<UserMemory> = None;
     for block in blocks {
@@ -122,8 +123,8 @@ fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Ve
     parts.collect()
 }
 
-/// The leaders exchange the blocks of their nodes, which are stored in node order. The blocks of the own node are in
-/// place.
+/// The leaders exchange the blocks of their nodes. Blocks are stored in node order, and those of this node are already
+/// in place.
 async fn exchange_all<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -158,8 +159,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     by.defer_error(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     let block = out.len() / call.size() as usize;
-    // The order is: node by node; for each node, from each rank of this node; from each of these, to each rank of that
-    // node.
+    // The order of the blocks is: by receiving node, then by sender on this node, then by receiver.
     let mut packed = Vec::with_capacity(rows.len());
     for ranks in &members {
         for row in rows.chunks_exact(out.len()) {
@@ -170,7 +170,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     }
     let mut come = vec![0; packed.len()];
     exchange_parcels(&by, &members, &mut packed, &mut come).await?;
-    // The order is: from each rank of each node, node by node, to each rank of this node.
+    // The order of the blocks is: by sending node, then by sender, then by receiver on this node.
     let mut parcels = come.chunks_exact(block);
     for rank in members.iter().flatten() {
         for (row, bytes) in rows.chunks_exact_mut(out.len()).zip(parcels.by_ref()) {

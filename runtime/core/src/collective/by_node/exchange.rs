@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All-to-all by node of blocks whose lengths are known only to sender and receiver. The blocks from one node to
-//! another are sent in two messages between their leaders, not in one message for each pair of ranks.
+//! All-to-all [by node](super) of blocks whose lengths are known only to sender and receiver. The blocks from one node
+//! to another are sent in two messages between the leaders of these nodes, not in one message for each pair of ranks.
 //!
 //! Blocks for ranks of the own node are sent directly. For the other blocks a rank gives its leader a table of their
 //! lengths, followed by the blocks. The first message between two leaders has the lengths (a row for each sender, with
-//! an entry for each receiver), the second message has the blocks in the same order. Then each rank gets the lengths of
-//! the blocks for it, and the blocks. A block of more than `RMPI_NODE_LIMIT` bytes is sent directly to its rank, and
-//! only its length goes through the leaders. A receiver follows these lengths and not the expected ones, so that all
-//! ranks complete if some disagree.
+//! an entry for each receiver), the second message has the blocks in the same order. Then each leader sends the ranks
+//! of its node the lengths of their blocks, and the blocks. A block of more than `RMPI_NODE_LIMIT` bytes is sent
+//! directly to its rank, and only its length goes through the leaders. A receiver follows these lengths, not the
+//! lengths that it expects, so all ranks complete even if some disagree.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         true => lead(&by, &far, given).await,
         false => follow(&by, &far, given).await,
     }?;
-    // These receives follow the messages of the leaders, because leaders may also send such blocks.
+    // These receives are posted after those for the leaders' messages, because a leader may also send such blocks.
     let mut alone = call.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
@@ -57,8 +57,8 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             alone.send_payload(*rank, block);
         }
     }
-    // After an error on this node the lengths of its blocks are still sent, since other nodes need them to see what
-    // follows.
+    // After an error on this node the lengths of its blocks are still sent, because other nodes need them to know which
+    // messages follow.
     let (near_out, near_into) = (by.of_ranks_near(out), by.of_ranks_near(into));
     let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
     near.and(alone.finish().await)
@@ -89,7 +89,8 @@ impl RemoteRanks {
         far
     }
 
-    /// The bytes of a block that is sent together with other blocks; `None`: the block is sent directly.
+    /// The length of a block of `bytes` bytes, if it is sent together with other blocks; `None`: the block is sent
+    /// directly.
     fn together(&self, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?;
         (bytes as u64 <= self.limit).then_some(bytes)
@@ -102,7 +103,7 @@ impl RemoteRanks {
         Parcel { lengths, blocks }
     }
 
-    /// The total bytes of those blocks of these lengths that are sent together.
+    /// The total number of bytes of those blocks that are sent together. `lengths`: the lengths of all blocks.
     fn sum(&self, lengths: &[u64]) -> usize {
         lengths
             .iter()
@@ -221,7 +222,7 @@ async fn exchange<V: Visit>(
     }
     let ended = lengths.and(by.defer_error(coming.finish().await));
     if ended.is_err() {
-        // Other leaders have given up too, and receive nothing.
+        // Other leaders have also ended the call, and receive nothing.
         sent.take_back();
     }
     let sent = by.defer_error(sent.finish().await);
@@ -259,5 +260,5 @@ fn from_bytes(table: &[u8]) -> Vec<u64> {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Largest number of ranks for which each rank has a table of the lengths of its blocks.
+/// Up to this number of ranks, each rank makes a table of the lengths of its blocks.
 pub(in super::super) const TABLED_RANKS: u32 = 4096;

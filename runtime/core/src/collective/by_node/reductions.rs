@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions and scans by node: the data of a node are combined before those of the next node.
+//! Reductions and scans [by node](super): the data of one node are combined before those of the next node.
 
 use std::rc::Rc;
 
@@ -36,9 +36,9 @@ pub(in super::super) async fn reduce<V: Visit>(
     reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
 }
 
-/// As [`reduce`](super::super::reduce), of so many bytes that one leader would take long to exchange them. Each rank
-/// combines a slice of the data of its node. The ranks of the root's node combine their slices with those of the ranks
-/// of other nodes that have the same slice. The root collects the slices.
+/// As [`reduce`](super::super::reduce), of so many bytes that it would take long if only the leaders exchanged them.
+/// Each rank combines a slice of the data of its node. The ranks of the root's node combine their slices with those of
+/// the ranks of other nodes that have the same slice. The root collects the slices.
 pub(in super::super) async fn reduce_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -84,9 +84,9 @@ pub(in super::super) async fn allreduce<V: Visit>(
     by.send_near(output.as_mut_slice()).await
 }
 
-/// As [`allreduce`], of so many bytes that one leader would take long to exchange them. Each rank combines a slice of
-/// the data of its node, then combines it with the ranks of other nodes that have the same slice, and sends the result
-/// to the other ranks of its node.
+/// As [`allreduce`], of so many bytes that it would take long if only the leaders exchanged them. Each rank combines a
+/// slice of the data of its node, then combines it with the ranks of other nodes that have the same slice, and sends
+/// the result to the other ranks of its node.
 pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -137,9 +137,9 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
     various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
 }
 
-/// As [`reduce_scatter`], of so many bytes that one leader would take long to exchange them. Each rank combines, from
-/// the data of its node, the parts of all ranks that have its index on their nodes; then these ranks exchange and
-/// combine. All nodes must have the same number of ranks.
+/// As [`reduce_scatter`], of so many bytes that it would take long if only the leaders exchanged them. First each rank
+/// combines the data of its node, for the parts of all ranks that have its index on their nodes. Then the ranks with
+/// the same index exchange these results and combine them. All nodes must have the same number of ranks.
 pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -233,7 +233,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// The combined data of all ranks on earlier nodes; only the leader gets them.
+/// The combined data of all ranks on earlier nodes, for the leader of this node.
 async fn before_node<V: Visit>(
     by: &ByNodeCall<'_, V>,
     input: UserMemory,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter by node, of blocks whose lengths are known only to the root. The ranks of the root's node
-//! communicate directly with the root. Each rank of another node has a [slot](super::slots). A leader exchanges the
-//! slots of its node in one message, and the blocks that do not fit their slots in a second message. Blocks of more
-//! than `RMPI_NODE_GATHER_LIMIT` bytes are sent directly between the root and their rank.
+//! Gather and scatter [by node](super), of blocks whose lengths may be known only to the root. The ranks of the root's
+//! node communicate directly with the root. Each rank of another node has a [slot](super::slots) for the length of its
+//! block, and for the block if it is small. The leader of a node and the root exchange the slots of the node in one
+//! message, and the blocks that do not fit their slots in a second message. Blocks of more than
+//! `RMPI_NODE_GATHER_LIMIT` bytes are sent directly between the root and their rank.
 //!
 //! A rank follows the contents of a slot, not its own expectation. So ranks that disagree about a length all complete,
 //! and the rank that detects the disagreement gets an error. A receive for a block that is expected directly is posted
-//! at the beginning, so that it does not wait for the slots. It is cancelled if the slots show that the block comes in
-//! another way.
+//! at the beginning, before the slots have arrived. It is cancelled if the slots show that the block is not sent
+//! directly.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -41,7 +42,7 @@ pub(in super::super) async fn gather<V: Visit>(
     }
 }
 
-/// The part of a rank in a gather that is not a leader: gives its block to the leader, or sends it directly.
+/// The part of a rank that is not a leader in a gather: sends its block to the leader, or directly to the root.
 async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     slot.put(0, own);
@@ -96,7 +97,8 @@ async fn collect<V: Visit>(
     let mut early = BTreeMap::new();
     for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
-        // A block of the leader, which is the first rank, comes after its other messages.
+        // The leader is the first rank. If it sends its own block directly, that message comes after its other
+        // messages.
         for rank in ranks.iter().skip(1) {
             if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
                 early.insert(*rank, pending);
@@ -230,7 +232,7 @@ async fn pass_down<V: Visit>(
     sent.finish().await.and(own)
 }
 
-/// The part of a rank in a scatter that is not a leader: gets its block.
+/// The part of a rank that is not a leader in a scatter: receives its block.
 async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
@@ -297,7 +299,7 @@ async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     _ = pending.finish().await;
 }
 
-/// Copies a block that was not sent directly to its place. `part`: where the block is if it is not in its slot.
+/// Copies a block from its slot, or from `part` if it did not fit the slot, to its place.
 fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The blocks of a node's ranks on their way between the root and a leader; not all ranks have their lengths. Each
+//! The form in which the root and a leader exchange the blocks of a node's ranks; not all ranks have the lengths. Each
 //! block has a *slot*: its length, followed by the block itself if it fits. Longer blocks follow together in one
-//! message. Still longer blocks are sent directly between the root and their rank. The length in the slot determines
-//! how a block is sent.
+//! message, and still longer blocks are sent directly between the root and their rank. The length in the slot
+//! determines which of these applies.
 //!
 //! ```text
 //! bytes   what
@@ -53,7 +53,7 @@ impl ExchangeSlots {
         }
     }
 
-    /// The slots as they are sent.
+    /// The bytes of all slots.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -94,7 +94,8 @@ impl ExchangeSlots {
         read_into(place, length, |into| into.copy_from_slice(&body[..length]))
     }
 
-    /// The bytes of each block in the message of blocks that are sent together; 0 if the block is not in that message.
+    /// For each block, its number of bytes in the message of blocks that are sent together; 0: the block is not in that
+    /// message.
     pub(super) fn together(&self) -> Vec<usize> {
         let length = |at| match self.travels(at) {
             Travels::Together => in_memory(self.length(at)),
@@ -118,7 +119,7 @@ fn in_memory(bytes: u64) -> usize {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Size of a slot: as many bytes as fit the lines of a rank on a board.
+/// Size of a slot: as many bytes as fit the cache lines of a rank on a board.
 const SLOT_BYTES: usize = LINE_BODY_BYTES;
 const IN_SLOT_BYTES: u64 = (SLOT_BYTES - LENGTH_BYTES) as u64;
 

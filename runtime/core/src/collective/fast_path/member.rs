@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of a rank that does not lead its node in a collective [by node](super::super::by_node). Such a rank
-//! puts its data on the board of its node; if ranks share cores, it then sleeps until its leader provides the result.
-//! Most ranks of a job do not lead. So if many ranks share a core, the cost of this path is the cost of the call.
+//! The fast path of a rank that is not the leader of its node in a collective [by node](super::super::by_node). Such a
+//! rank puts its data on the board of its node. If ranks share cores, it then sleeps until its leader publishes the
+//! result. Most ranks of a job are not leaders, so if many ranks share a core, this path determines how long a call
+//! takes.
 //!
 //! If a call does not end on this path, the general path continues it.
 
@@ -36,7 +37,8 @@ pub struct FastMemberCall<'a> {
 
 impl<'a> FastMemberCall<'a> {
     /// The next call on `comm`; `None`: it cannot take the fast path. `collective`: a number of
-    /// `queue_layout::COLLECTIVES`. The call may sleep, so no other thread may be waiting to visit the process.
+    /// `queue_layout::COLLECTIVES`. The call may sleep during its visit, so it must not be used if other threads may
+    /// visit the process.
     #[must_use]
     pub fn new(universe: &'a mut Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let nodes = comm.nodes.get()?.as_deref().filter(|_| !comm.has_board())?;
@@ -128,12 +130,12 @@ impl<'a> FastMemberCall<'a> {
         (leader != place).then_some(leader)
     }
 
-    /// Whether the data of a node may be combined before those of other nodes.
+    /// Whether combining node by node keeps the order of ranks, or the operation does not need that order.
     fn combines(&self, op: &impl Reducer) -> bool {
         self.nodes.are_in_order() || op.commutes()
     }
 
-    /// `Some`: the leader sends `bytes` bytes over the queue of the board.
+    /// `Some`: `bytes` bytes come from the leader over the broadcast queue of the board.
     fn can_receive(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
         (limit > 0 && bytes <= limit).then_some(())
@@ -154,8 +156,8 @@ impl<'a> FastMemberCall<'a> {
         arrive(&self.seat, place, note, bytes)
     }
 
-    /// Reads the leader's entries, if each comes before anything else happens. `given`: the round in which this rank
-    /// has arrived.
+    /// Reads the leader's entries. `None`: something else happened before an entry came; the general path continues
+    /// with that entry. `given`: the round in which this rank has arrived, if it has.
     fn receive(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
         let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
         for (received, chunk) in chunks(into.len()).enumerate() {
@@ -178,7 +180,8 @@ impl<'a> FastMemberCall<'a> {
         self.end()
     }
 
-    /// Waits until the next entry is in the queue. `false`: something else happened first.
+    /// Waits briefly for the next entry of the queue; if ranks share cores, also sleeps once. `true`: the entry is
+    /// there.
     fn waits_for_entry(&mut self) -> bool {
         let queue = self.seat.bcast_queue();
         let next = queue.next();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast path of collectives with blocks of different lengths. [`super::super::various`] completes calls that do not
-//! end here. If a rank finds anything unexpected, it also leaves the call to that module, which reads the same lines
+//! end here. If a rank finds anything unexpected, it also leaves the call to that module, which reads the same data
 //! again and reports the error.
 
 use transport::seat::Round;
@@ -28,8 +28,8 @@ impl FastCall<'_> {
         self.end()
     }
 
-    /// The root's part of a gather: copies the block of each rank to its `place`. Without `mine` the own block is in
-    /// place.
+    /// The root's part of a gather: copies the block of each rank to the address that `place` returns. If `mine` is
+    /// `None`, the root's own block is already in place.
     #[must_use]
     pub fn gatherv_here(
         &self,
@@ -76,7 +76,7 @@ impl FastCall<'_> {
         self.end()
     }
 
-    /// The root's part of a scatter. Without `mine` the own block stays in place.
+    /// The root's part of a scatter. If `mine` is `None`, the root's own block stays where it is.
     #[must_use]
     pub fn scatterv_here(
         &self,
@@ -164,7 +164,7 @@ impl FastCall<'_> {
         })
     }
 
-    /// Arrives with the parcel that `put` writes. `None`: the data are not a parcel, or there is no room yet.
+    /// Arrives with the parcel that `put` writes. `None`: the data do not go as a parcel, or the board has no room yet.
     #[inline]
     fn arrive_with(
         &self,
@@ -181,8 +181,8 @@ impl FastCall<'_> {
         Some(round)
     }
 
-    /// Reads the contributions of `ranks` to a round. `None`: a contribution is unexpected, and the general path
-    /// continues.
+    /// Reads the contributions of `ranks` to a round. `None`: a contribution is not as expected, so the general path
+    /// must continue.
     #[inline]
     fn all_of(
         &self,

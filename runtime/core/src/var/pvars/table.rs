@@ -14,7 +14,7 @@ use super::{
     Verbosity,
 };
 
-/// The used fraction of the budget for unexpected data, at most 1, as the bits of a `double`.
+/// The part of the budget for unexpected data that is used, from 0 to 1, as the bits of a `double`.
 fn budget_used(counters: &EngineCounters) -> u64 {
     let (kept, budget) = (counters.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
@@ -870,7 +870,7 @@ mod tests {
             let same = |other: &PerformanceVariable| other.name == name;
             assert!(!PVARS[..at].iter().any(same), "{name}");
             assert!(pvar.text.ends_with('.') && pvar.category.place().is_some());
-            // A description is displayed without those of other rows, so it must not refer to them.
+            // A description may be displayed alone, so it must not refer to those of other rows.
             for word in [
                 " those.",
                 "that queue",
