@@ -19,7 +19,7 @@ pub struct TargetCall {
     pub waits_for: u32,
     /// The thread's number in the system (`gettid`).
     pub thread: u32,
-    /// Number of this wait, from 1, among those recorded in the call's row of the call table.
+    /// Number of this wait among those recorded in the call's row of the call table, counted from 1.
     pub wait: u32,
     /// Whether no other thread of the process can be in MPI at the same time.
     pub is_alone: bool,
@@ -126,8 +126,8 @@ fn call(row: &TargetRecord<'_, impl StoppedProcess>, anchor: &AnchorFields) -> O
 }
 
 impl TargetCall {
-    /// Passes to `take` the token of each request that this call waits for; a send that was complete at once has token
-    /// 0. Handles in unreadable memory are left out.
+    /// Passes to `take` the token of each request that this call waits for. The token is 0 for a send that was complete
+    /// when it was started. Handles in unreadable memory are left out.
     fn tokens(
         &self,
         target: &impl StoppedProcess,
@@ -159,7 +159,8 @@ impl TargetCall {
         }
     }
 
-    /// The entry that stands for this call in the queue [`OTHER_OPERATIONS`]; `None` if no communicator is listed.
+    /// The entry that stands for this call in the queue [`OTHER_OPERATIONS`]; `None` if the process has no listed
+    /// communicator.
     fn entry(&self, number: u32, comms: &[TargetCommunicator]) -> Option<TargetOperation> {
         let its = comms.iter().find(|it| it.context == self.context);
         // A call without a communicator is listed with the first one, which contains all ranks.
@@ -186,8 +187,8 @@ impl TargetCall {
     }
 }
 
-/// Marks the operations that a call waits for. Adds an entry for each call that waits for something other than
-/// requests, or for a request that is not listed.
+/// Records in each operation the call that waits for it. Adds an entry for each call that waits for something other
+/// than requests, or for a request that is not listed.
 ///
 /// # Errors
 /// When memory cannot be read or allocated.
@@ -227,8 +228,8 @@ pub fn mark_awaited(
     marked?;
     note_moving(calls, comms, operations.as_slice());
     for (number, call) in (0..).zip(calls.iter()) {
-        // The entries of listed requests contain the call's name. If all its requests are complete, the call is about
-        // to return.
+        // No entry is needed: the entries of listed requests contain the call's name. If all its requests are complete,
+        // the call is about to return.
         let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
         if by_requests && !call.is_hidden {
             continue;
@@ -294,8 +295,9 @@ pub fn wait_reason(call: &TargetCall) -> &'static str {
     }
 }
 
-/// More than the rows of any valid table; bounds the walk whatever the target's memory contains.
+/// More than the number of rows of any valid table. It bounds the walk, whatever the target's memory contains.
 const MAX_CALLS: u32 = 4096;
-/// Sequence number of the first call's entry: in their queue, calls follow the nonblocking collectives.
+/// Sequence number of the first call's entry. It is so large that in the queue the calls follow the nonblocking
+/// collectives.
 const FIRST_CALL_SEQUENCE: u64 = u64::MAX - MAX_CALLS as u64;
 const MAX_HANDLES: u64 = 1 << 19;

@@ -37,7 +37,7 @@ struct AttachedProcess {
     image: *mut Opaque,
     anchor: Option<AnchorFields>,
     map: Map,
-    /// Whether an update of the lists below was attempted.
+    /// Whether an update of the lists was attempted.
     listed: bool,
     comms: GrowableList<walk::TargetCommunicator>,
     /// Sorted by [`walk::TargetOperation::key`].
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn mqs_setup_image(
     })())
 }
 
-/// `mqs_image_has_queues`: an image without queues gets no message, since most programs do not use MPI.
+/// `mqs_image_has_queues`. There is no message for an image without queues, since most programs do not use MPI.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_image_has_queues(
     image: *mut Opaque,
@@ -223,8 +223,8 @@ pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
     })())
 }
 
-/// `mqs_update_communicator_list`: reads communicators, operations and calls. Iterators return what was read until the
-/// next update.
+/// `mqs_update_communicator_list`: reads communicators, operations and calls. Until the next update, the iterators
+/// return what this call has read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_update_communicator_list(process: *mut Opaque) -> c_int {
     // SAFETY: a process of the debugger's: D2.
@@ -578,7 +578,7 @@ unsafe fn image_callbacks(image: *mut Opaque) -> Result<*const ImageCallbacks, M
     Ok(info.callbacks)
 }
 
-/// The address of a symbol, if there is one.
+/// The address of a symbol; `None` if the image does not have it.
 fn find(
     callbacks: &ImageCallbacks,
     image: *mut Opaque,

@@ -41,7 +41,7 @@ pub enum MqsError {
     Version(u16, u16),
     /// The debugger does not convert numbers from the target's byte order.
     ByteOrder,
-    /// The anchor stores its own address, and this is not the address that it was read at.
+    /// The anchor was read at an address other than the one that it stores as its own.
     Place,
     /// The layout table lacks a field, or has one outside its structure.
     Layout,
@@ -347,7 +347,7 @@ fn number_at(
         .ok_or(MqsError::Layout)
 }
 
-/// The low 32 bits of a number that fits, or whose high half is irrelevant.
+/// The low 32 bits of a number. To be called only if the number fits into these, or its high half is irrelevant.
 #[must_use]
 pub fn low(number: u64) -> u32 {
     (number & 0xffff_ffff) as u32
@@ -357,7 +357,7 @@ pub fn low(number: u64) -> u32 {
 const HEAD: usize = offset_of!(Anchor, self_address);
 /// Bytes of the anchor of version 1.1, which has neither datatypes nor calls.
 const SMALLEST: usize = offset_of!(Anchor, types);
-/// Number of known structures, of which structure 0 is unused, and of fields per structure.
+/// Number of known structures (number 0 is unused), and number of fields per structure.
 const STRUCTURES: usize = CALL as usize + 1;
 const FIELDS: usize = field::DATATYPE as usize + 1;
 /// Limits of a layout table: rows, and bytes per row.

@@ -74,7 +74,7 @@ pub struct Communicator {
     pub unique_id: Address,
     /// Rank of the process in the communicator.
     pub local_rank: Word,
-    /// Number of ranks that a message can come from or go to.
+    /// Number of ranks that a message can come from or go to: for an intercommunicator, the size of the remote group.
     pub size: Word,
     /// Its name, if any.
     pub name: [u8; 64],
@@ -102,7 +102,7 @@ pub struct PendingOperation {
     pub buffer: Address,
     /// For sends, unexpected messages and matched receives: rank of the peer in the communicator.
     pub actual_local_rank: Word,
-    /// For the same operations: rank of the peer in `MPI_COMM_WORLD`.
+    /// For sends, unexpected messages and matched receives: rank of the peer in `MPI_COMM_WORLD`.
     pub actual_global_rank: Word,
     /// The tag of the message.
     pub actual_tag: Word,

@@ -18,7 +18,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// The allocator of a table, if it has one.
+    /// The allocator of a table; an error if the table has none.
     ///
     /// # Safety
     /// `malloc` and `free` of the table are those of a C allocator: memory is aligned for any type, and valid until it

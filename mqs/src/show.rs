@@ -12,18 +12,19 @@
 //! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` for a thread other than the main thread | the same |
 //! | last, if the call has several requests | `requests: 3 done, 2 pending` | the same |
 //!
-//! Waits are numbered: two snapshots with equal numbers show a call that is still in the same wait. `, alone` follows
-//! if the thread level is below `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI at the same time.
-//! During a wait in a collective, the number increases whenever further completions have arrived at the rank. A line
-//! with `, moving` means that data of the collective are being copied.
+//! Waits are numbered: a call with the same number in two snapshots is still in the same wait. `, alone` at the end of
+//! the line means that the thread level is below `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI at
+//! the same time. During a wait in a collective, the number increases whenever further completions have arrived at the
+//! rank. A line with `, moving` means that data of the collective are being copied.
 //!
 //! Persistent receives that are not started are in a queue of their own (`INACTIVE_RECEIVES`), which other libraries do not have.
 //!
-//! A further queue (`OTHER_OPERATIONS`) is read only by debuggers that support rmpi's extensions. It has first the
-//! nonblocking collectives in progress; the first line of each is like `nonblocking Bcast`. Then it has an entry for
-//! each blocking call that waits for something other than listed requests: a probe, a collective, `MPI_Finalize`. The
-//! entry of a call has no buffer; that of a probe has source and tag. A collective has its root, if any, as its source,
-//! and the number of the call on its communicator as its tag: the same call has the same tag on all ranks.
+//! A further queue (`OTHER_OPERATIONS`) is read only by debuggers that support rmpi's extensions. First in this queue
+//! are the nonblocking collectives in progress; the first line of each is like `nonblocking Bcast`. Then there is an
+//! entry for each blocking call that waits for something other than listed requests: a probe, a collective,
+//! `MPI_Finalize`. The entry of a call has no buffer; that of a probe has source and tag. A collective has its root, if
+//! any, as its source, and the number of the call on its communicator as its tag: the same call has the same tag on all
+//! ranks.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
@@ -71,7 +72,7 @@ pub fn pending_operation(
     }
 }
 
-/// Bytes of buffer, message or collective, if known.
+/// Bytes of the buffer, message or collective; `None` if unknown.
 fn length(operation: &TargetOperation) -> Option<u64> {
     let is_collective = operation.is_call || operation.collective != 0;
     let known = !is_collective || operation.bytes != NO_BYTES;
@@ -87,8 +88,8 @@ fn status(operation: &TargetOperation) -> i32 {
     }
 }
 
-/// Rank in the communicator and in the world. Both are -1 for [`ANY_PEER`]; the first is also -1 for a rank that is not
-/// a member.
+/// Rank of a peer in the communicator, and in the world. Both are -1 for [`ANY_PEER`]; the first is also -1 if the peer
+/// is not in the communicator.
 fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
     let none = Word::from(INVALID_PROCESS);
     if peer == ANY_PEER {
@@ -234,7 +235,7 @@ impl<'a> TextLine<'a> {
         self.add_bytes(text.as_bytes());
     }
 
-    /// Adds a text like `10 of MPI_DOUBLE`; without the number if `bytes` is not a multiple of the datatype's size.
+    /// Adds a text like `10 of MPI_DOUBLE`. The number is left out if `bytes` is not a multiple of the datatype's size.
     fn add_items(&mut self, bytes: u64, datatype: &TargetDatatype) {
         let whole = bytes.checked_rem(datatype.bytes) == Some(0);
         if let Some(items) = bytes.checked_div(datatype.bytes).filter(|_| whole) {

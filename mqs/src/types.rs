@@ -140,5 +140,5 @@ fn datatype(row: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetDatatyp
     })
 }
 
-/// Above the number of predefined datatypes of any version.
+/// More than the number of predefined datatypes of any version. It bounds the walk.
 const MAX_PREDEFINED: u32 = 256;

@@ -66,7 +66,7 @@ pub struct TargetOperation {
     /// For a nonblocking collective, its index in `COLLECTIVES` plus 1; 0 otherwise. A collective's peer is its root, and its
     /// tag is the number of the call on its communicator.
     pub collective: u16,
-    /// Index of the blocking call that waits for the operation, if there is one.
+    /// Index of the blocking call that waits for the operation; `None` if no call does.
     pub call: Option<u32>,
     /// Whether this entry is not an operation but stands for the call at index `call`.
     pub is_call: bool,
@@ -122,8 +122,8 @@ pub fn communicators(
     Ok(())
 }
 
-/// Passes every operation to `take`, in no particular order, including the operations of collectives and requests that
-/// are in none of the queues.
+/// Passes every operation to `take`, in no particular order. This includes operations of collectives, and active
+/// requests of kind `Other`, which are in none of the queues.
 ///
 /// # Errors
 /// When memory cannot be read, or `take` fails.
@@ -265,7 +265,7 @@ fn append_freed(name: &mut [u8; COMM_NAME_BYTES]) {
     }
 }
 
-/// World rank of a group's first process, which distinguishes communicators that share a context id.
+/// World rank of a group's first process. By it, communicators that share a context id are distinguished.
 fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, MqsError> {
     if group == 0 {
         return Ok(0);
@@ -275,8 +275,8 @@ fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, MqsError>
     Ok(low(target.number(&bytes)))
 }
 
-/// The operation in a slot. `None` if the slot is free or is being changed, or if its request is in none of the queues
-/// and is not an active one of kind `Other`.
+/// The operation in a slot. `None` if the slot is free or is being changed. A request in none of the queues is returned
+/// only if it is active and of kind `Other`; for any other such request the result is `None`.
 fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOperation> {
     let state = slot.byte(field::STATE);
     if state == RequestState::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
@@ -328,7 +328,8 @@ fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOpera
     })
 }
 
-/// The queue that a slot belongs to. A message that a matched probe (`MPI_Mprobe`) has taken is in no queue.
+/// The queue that a slot belongs to; `None` if it is in no queue, like a message that a matched probe (`MPI_Mprobe`)
+/// has claimed.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
     let is = |known: RequestKind| kind == known as u8;
     if is(RequestKind::Receive) && state == RequestState::Inactive as u8 {
@@ -422,7 +423,7 @@ pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64,
 /// The [`class`](TargetOperation::class) of a request that is in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
-/// Greater than any valid number; these limits bound a walk whatever the target's memory contains.
+/// Limits that are greater than any valid number. They bound a walk, whatever the target's memory contains.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;
 const MAX_RANKS: u32 = 1 << 24;

@@ -167,7 +167,7 @@ fn spoil(fake: &mut Fake, good: &[(u64, Vec<u8>)], random: &mut Random) {
                 .iter_mut()
                 .for_each(|byte| *byte = random.next() as u8),
             1 => bytes.fill(0xff * random.below(2) as u8),
-            // Copies the beginning of another piece, so that records are mistaken for other records.
+            // Copies the beginning of another piece: records of one kind are then read as records of another kind.
             2 => {
                 let other = &good[random.below(good.len() as u64) as usize].1;
                 put(bytes, at & !7, other);

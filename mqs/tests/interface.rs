@@ -88,7 +88,7 @@ fn mqs_078_081_the_communicator_iterator_moves_only_on_next() {
         (0..count).map(one).collect()
     };
     for _ in 0..2 {
-        // This call reads the communicators if that was not done yet.
+        // This call reads the communicators if they were not read before.
         // SAFETY: an attached process, here and below.
         assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
         assert_eq!(ids(2), [4, 4]);

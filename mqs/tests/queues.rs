@@ -110,7 +110,7 @@ fn mqs_082_088_three_queues_of_each_communicator_in_matching_order() {
     fake.detach();
 }
 
-/// Receives in another order than their slots, wildcards, and requests that are in no queue.
+/// Receives whose order differs from that of their slots, wildcards, and requests that are in no queue.
 fn busy() -> Model {
     let mut model = Model::new();
     model.comm(12, 1, &[2, 1], None);
@@ -760,7 +760,7 @@ fn a_waiting_call_counts_its_completed_requests() {
             (it.kind, it.state, it.token) = (RequestKind::Receive, state, token << 8);
         });
     }
-    // The list ends with a null handle, and the handle of a send that was complete at once.
+    // The list ends with a null handle, and the handle of a send that was complete when it was started.
     let tokens = [2u64, 3, 4, 5].map(|it| base + (it << 8));
     let list: Box<[u64]> = tokens.into_iter().chain([0, base]).collect();
     let address = list.as_ptr().addr() as u64;

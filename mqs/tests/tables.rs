@@ -73,8 +73,8 @@ unsafe extern "C" fn global_rank(_: *mut Opaque) -> c_int {
 }
 
 /// MQS-050, MQS-051, MQS-057, MQS-059..062 and MQS-096: the library neither prints through the debugger, nor looks up
-/// functions, types or the debugger's rank for the process. Optimized and stripped programs therefore have queues too.
-/// The other callbacks are enough (MQS-089).
+/// functions, types or the debugger's rank for the process. So queues are shown for optimized and stripped programs
+/// too. All other callbacks are required (MQS-089).
 #[test]
 fn mqs_096_optional_callbacks_are_never_called() {
     let _alone = alone();

@@ -67,8 +67,8 @@ fn inner(result: &mut [f64], field: &[f64]) {
 }
 
 /// The part of the operator with neighbours. `beyond` returns the value at a neighbour outside the box. Its arguments
-/// are the face, the neighbour's number on the face, and the site on the opposite side of the box, which is the
-/// neighbour if the box is the whole torus.
+/// are the face, the neighbour's number on the face, and the site on the opposite side of the box. If the box is the
+/// whole torus, this site is the neighbour.
 fn outer(result: &mut [f64], shape: &LatticeBox, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
     for (site, result) in result.iter_mut().enumerate() {
         for face in 0..FACES {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Implements declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
 //!
-//! Between two nodes, the k-th started send of a class matches the k-th started receive of that class. Messages to a
-//! node by number are class 0; those to a neighbour have a class for each axis and direction. So messages stay distinct
-//! if one node is several neighbours: on an axis of two nodes the other node is the neighbour in both directions, and
-//! on axes of one node each node is its own neighbour.
+//! Between two nodes, the k-th started send of a class matches the k-th started receive of that class. Messages to or
+//! from a node by number have class 0; those of a neighbour have a class for each axis and direction. So messages stay
+//! distinct if one node is several neighbours: on an axis of two nodes the other node is the neighbour in both
+//! directions, and on axes of one node each node is its own neighbour.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -208,7 +208,7 @@ fn find(
     ))
 }
 
-/// Number of axes with classes of their own; all further axes share the classes of the last of these.
+/// Number of axes with classes of their own. All further axes share the two classes of the last of these.
 const AXES_WITH_OWN_CLASS: c_int = 7;
 
 /// `QMP_declare_multiple`: joins handles into one new handle. The given handles become invalid.
@@ -253,7 +253,7 @@ pub fn start(handle: usize) -> Result<()> {
     })
 }
 
-/// `QMP_is_complete`: an error for a failed message. The entry point returns true on an error, since a failed message
+/// `QMP_is_complete`. Returns an error for a failed message; the entry point then returns true, since a failed message
 /// will not change any more.
 #[inline]
 pub fn is_complete(handle: usize) -> Result<bool> {
@@ -271,7 +271,7 @@ pub fn wait(handle: usize) -> Result<()> {
 /// The fields of a message that tests and waits need.
 struct MessageSummary {
     ids: Arc<[u64]>,
-    /// Whether the last operation succeeded: then no error has to be cleared.
+    /// Whether the last operation succeeded. If so, the next success need not clear an error.
     is_plain: bool,
     timeout_s: Option<f64>,
 }
@@ -288,7 +288,7 @@ fn look_up(handle: usize) -> Result<MessageSummary> {
     })
 }
 
-/// `QMP_wait_all`: waits for all, even if one fails; returns the first error.
+/// `QMP_wait_all`: waits for all messages, even if one fails; returns the first error.
 pub fn wait_all(handles: &[usize]) -> Result<()> {
     handles
         .iter()
@@ -296,15 +296,15 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
         .fold(Ok(()), Result::and)
 }
 
-/// `QMP_clear_to_send`: a hint, which has no effect. The gate is not opened before the start, because another handle of
-/// the class may be started first and must then receive the next message.
+/// `QMP_clear_to_send`: a hint. Only checks that the message is not in progress. It does not open the gate: another
+/// handle of the class may be started first, and must then receive the next message.
 pub fn clear_to_send(handle: usize) -> Result<()> {
     require_idle(handle).map(|_| ())
 }
 
 /// `QMP_change_address_multiple`: sets a new base address for the memory of each end, in declared order.
 ///
-/// `moved` relocates a piece, given the message's old and new base address.
+/// `moved` relocates a piece; its arguments are the piece, and the message's old and new base address.
 pub fn change_addresses(
     handle: usize,
     bases: &[*mut c_void],
@@ -344,7 +344,7 @@ pub fn change_addresses(
     Ok(())
 }
 
-/// Visits the outcome of a message's last operation.
+/// Passes the outcome of a message's last operation to `visit`.
 pub fn outcome<R>(handle: usize, visit: impl FnOnce(&OperationOutcome) -> R) -> Result<R> {
     of(handle, |message| visit(&message.outcome))
 }
@@ -364,7 +364,7 @@ fn message(state: &QmpState, handle: usize) -> Result<&DeclaredMessage> {
 }
 
 /// Ids of the ends of a message that is not in progress; an error if the message is in progress. A failed message is
-/// idle too, and its failure is recorded.
+/// not in progress; its failure is recorded as its outcome.
 fn require_idle(handle: usize) -> Result<Arc<[u64]>> {
     let known = look_up(handle)?;
     match gate::test(&known.ids) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses QMP's command-line options. No function has side effects.
 //!
-//! An option is followed by its numbers: all arguments up to the next one that does not begin with a digit. Options and
-//! numbers are removed from the command line; if an option is repeated, the last occurrence counts. An unknown option
-//! that begins with `-qmp-` is an error, because a job on the wrong grid is expensive.
+//! An option is followed by its numbers: all arguments before the next argument that does not begin with a digit.
+//! Options and numbers are removed from the command line; if an option is repeated, the last occurrence counts. An
+//! unknown option that begins with `-qmp-` is an error, because a job on the wrong grid is expensive.
 
 use core::ffi::c_int;
 

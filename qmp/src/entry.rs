@@ -21,14 +21,14 @@ use core::ffi::c_void;
 use crate::mpi::ProgramMemory;
 use crate::status::{QmpFailure, QmpStatus, Result, record};
 
-/// Records a result as the outcome of the last operation, and returns its status.
+/// Records a result as the outcome of the last operation, and returns the result's status.
 #[inline]
 fn status<T>(result: Result<T>) -> QmpStatus {
     record(&result);
     result.map_or_else(|failure| failure.status, |_| QmpStatus::SUCCESS)
 }
 
-/// Records a result as the outcome of the last operation, and returns its value, or `none` on an error.
+/// Records a result as the outcome of the last operation, and returns the result's value, or `none` on an error.
 fn value<T>(result: Result<T>, none: T) -> T {
     record(&result);
     result.unwrap_or(none)
@@ -42,7 +42,7 @@ fn query_result<T>(result: Result<T>, none: T) -> T {
     result.unwrap_or(none)
 }
 
-/// Records a result, and returns its handle for C; NULL on an error.
+/// Records a result as the outcome of the last operation, and returns the result's handle for C; NULL on an error.
 fn handle(result: Result<usize>) -> *mut c_void {
     core::ptr::without_provenance_mut(value(result, 0))
 }

@@ -23,8 +23,9 @@ pub struct StridedPiece {
 
 impl StridedPiece {
     /// # Safety
-    /// The memory is the program's. It exists as long as any message handle declared with it. While a message is in
-    /// progress, the program does not write the memory and, if the message is a receive, does not read it either.
+    /// The memory is the program's. It exists as long as any message handle that was declared with it exists. While a
+    /// message is in progress, the program does not write the memory and, if the message is a receive, does not read it
+    /// either.
     pub unsafe fn new(base: *mut c_void, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {
             base,
@@ -133,7 +134,7 @@ pub enum MessageFailureKind {
         message: u64,
         /// Bytes of the receive.
         room: u64,
-        /// Whether it was an earlier message than the one that was waited for.
+        /// Whether the failed message is an earlier one, not the one that was waited for.
         is_earlier: bool,
     },
     /// The peer node has ended or cannot be reached. The text is the reason; empty if unknown.
@@ -192,7 +193,7 @@ pub fn test(ids: &[u64]) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Waits until all given ends are complete, at most `seconds`; `None`: without limit.
+/// Waits until all given ends are complete, for at most `seconds`; `None`: without a time limit.
 #[inline]
 pub fn wait(ids: &[u64], seconds: Option<f64>) -> Result<()> {
     // SAFETY: a valid slice.

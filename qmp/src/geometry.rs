@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Computes grids of nodes: coordinates, neighbours, and the best grid for a lattice. No function has side effects.
 //!
-//! Node numbers are given and never change; a topology maps them to coordinates in the grid, in one of two orders:
+//! Node numbers never change; a topology maps them to coordinates in the grid, in one of two orders:
 //!
 //! - *linear*: axis 0, or the first axis of a map, runs fastest with the node number, as in libqmp;
 //! - *blocked*: the nodes of a host form blocks of the grid. If there is no map, blocked order is used if it reduces
@@ -26,8 +26,8 @@ pub struct NodeGrid {
 enum NodeOrder {
     /// The axes, fastest first.
     Linear(Vec<usize>),
-    /// `nodes`: the nodes, sorted by host. `places`: the inverse of `nodes`, kept because programs look up every site.
-    /// `block`: the dimensions of a block.
+    /// `nodes`: the nodes, sorted by host. `places`: the inverse of `nodes`, stored because programs look up the node
+    /// of every site. `block`: the dimensions of a block.
     Blocked {
         nodes: Vec<usize>,
         places: Vec<usize>,
@@ -55,8 +55,8 @@ impl NodeHosts {
         nodes
     }
 
-    /// The largest number of nodes per block that divides the number of nodes of every host. `None` if blocks are
-    /// useless, since they would have one node each or all nodes.
+    /// The largest number of nodes per block that divides the number of nodes of every host. `None` if that is one node
+    /// or all nodes: such blocks are useless.
     fn block_nodes(&self) -> Option<usize> {
         let nodes = self.in_order();
         let of_one_host = nodes.chunk_by(|one, next| self.of[*one] == self.of[*next]);
@@ -91,8 +91,8 @@ impl NodeGrid {
         Ok(Self { dims, order })
     }
 
-    /// The same grid, in blocked order if that reduces the surface between hosts. `sub`: the dimensions of each node's part of the
-    /// lattice.
+    /// This grid, in blocked order if that reduces the surface between hosts. `sub`: the dimensions of each node's part
+    /// of the lattice.
     pub fn blocked_by_host(self, sub: &[usize], hosts: &NodeHosts) -> Self {
         let block = hosts
             .block_nodes()
@@ -211,7 +211,7 @@ pub fn to_c(numbers: &[usize]) -> Vec<c_int> {
     numbers.iter().map(fit).collect()
 }
 
-/// The surface of one part towards other parts, in sites: none along an axis that is not divided.
+/// The surface of one part towards other parts, in sites. An axis that is not divided has no such surface.
 fn surface(part: &[usize], grid: &[usize]) -> u128 {
     let volume: u128 = part.iter().map(|edge| *edge as u128).product();
     let divided = part.iter().zip(grid).filter(|(_, parts)| **parts > 1);
@@ -245,7 +245,7 @@ fn blocks(
         }
         return;
     }
-    // Blocks with large first dimensions are tried first, so that consecutive nodes stay neighbours.
+    // Blocks with large first dimensions are tried first: in these, consecutive nodes stay neighbours.
     for part in (1..=grid[axis].min(left)).rev() {
         if left.is_multiple_of(part) && grid[axis].is_multiple_of(part) {
             block[axis] = part;

@@ -139,7 +139,7 @@ pub fn barrier(which: Option<usize>) -> Result<()> {
     timed(|| comm.barrier())
 }
 
-/// Adds the time of `work` to the total, while profiling is on.
+/// Runs `work`. While profiling is on, adds its duration to the total.
 pub fn timed<R>(work: impl FnOnce() -> R) -> R {
     if state::visit(|state| state.profiling) <= 0 {
         return work();

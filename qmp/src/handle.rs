@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: numbers instead of pointers, so that a stale or foreign handle is an error and never dereferenced.
+//! Handles: numbers instead of pointers. A stale or foreign handle is detected as an error, and never dereferenced.
 //!
 //! | bits     | meaning |
 //! |----------|----------------------------------------|

@@ -41,7 +41,7 @@ pub struct DeclaredTopology {
     pub dims: Box<[c_int]>,
     /// This node's coordinates.
     pub coordinates: Box<[c_int]>,
-    /// By node number: coordinates that programs have pointers to.
+    /// Coordinates that programs have pointers to, by node number.
     pub cached: BTreeMap<c_int, Box<[c_int]>>,
 }
 
@@ -323,8 +323,8 @@ pub fn free(which: usize) -> Result<()> {
     mpi.free()
 }
 
-/// `QMP_declare_logical_topology`, with the given map or that of the command line. Without either, neighbours in the grid are placed
-/// on the same host if possible. A grid without axes declares nothing.
+/// `QMP_declare_logical_topology`, with the given map or that of the command line. If there is no map, neighbours in
+/// the grid are placed on the same host if possible. A grid without axes declares nothing.
 pub fn declare(which: Option<usize>, dims: &[c_int], map: Option<&[c_int]>) -> Result<()> {
     if dims.is_empty() {
         return Ok(());

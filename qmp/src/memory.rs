@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for messages, from `MPI_Alloc_mem`: other nodes of the host can access it directly.
+//! Allocates memory for messages by `MPI_Alloc_mem`: if possible, other nodes of the host can access it directly.
 //!
 //! # Safety
 //! Every address that is freed here was allocated here and is freed once: the table of handles ensures that.

@@ -2,9 +2,9 @@
 //! Bindings to MPI: the functions of `libmpi_abi.so.1` that are used here, with safe wrappers.
 //!
 //! # Safety
-//! Every MPI function is called as `mpi.h` declares it. Memory of the program is passed as [`ProgramMemory`]; its
-//! creator guarantees that the memory has the size that the called function assumes. All other memory belongs to
-//! functions of this module, and outlives the call, since no call here is nonblocking.
+//! Every MPI function is called as `mpi.h` declares it. Memory of the program is passed as [`ProgramMemory`]; the
+//! creator of this value guarantees that the memory has the size that the called function assumes. All other memory
+//! belongs to functions of this module. It outlives the call, since every call here is blocking.
 #![allow(unsafe_code, reason = "calls MPI")]
 
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -234,8 +234,8 @@ impl Comm {
         new.returning_errors()
     }
 
-    /// Splits by colour, ordered by key; `None` if the colour is negative. Negative colours become `MPI_UNDEFINED`:
-    /// otherwise MPI would return an error on this node, and the other nodes would wait for it.
+    /// Splits by colour, ordered by key; `None` if the colour is negative. A negative colour becomes `MPI_UNDEFINED`:
+    /// with the colour itself, MPI would return an error on this node, and the other nodes would wait for this node.
     pub fn split(self, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut new = Self::NULL;
         let color = if color < 0 { UNDEFINED } else { color };
@@ -323,7 +323,7 @@ impl Comm {
         check(unsafe { MPI_Bcast_c(data.0, count(bytes)?, Datatype::BYTE, 0, self) })
     }
 
-    /// Exchanges `bytes` bytes between each pair of nodes.
+    /// Sends `bytes` bytes from each node to each node.
     pub fn alltoall(self, to: ProgramMemory, from: ProgramMemory, bytes: c_int) -> Result<()> {
         // SAFETY: `from` and `to` are `bytes` times the number of nodes long: guaranteed by their creators.
         check(unsafe {
@@ -365,7 +365,7 @@ impl Comm {
             let mine = data.0.wrapping_byte_add(done * bytes);
             let base: *mut c_void = all.as_mut_ptr().cast();
             let each = c_int::try_from(now).map_err(|_| too_many(now))?;
-            // SAFETY: `now` of the program's `items` items; `all` has room for `nodes` times as many.
+            // SAFETY: `mine` is `now` of the program's `items` items; `all` has room for `nodes` times as many.
             check(unsafe { MPI_Allgather(mine, each, kind, base, each, kind, self) })?;
             for node in 1..nodes {
                 let next = base.wrapping_byte_add(node * now * bytes);
@@ -388,10 +388,10 @@ impl Comm {
     }
 }
 
-/// Limit of one gather in bytes, exceeded only if one item of each node is already more.
+/// Maximum number of bytes in one gather. A gather exceeds it only if it has one item of each node.
 const GATHERED_BYTES: usize = 1 << 20;
 
-/// Number of items gathered at once.
+/// Number of items of each node in one gather.
 fn items_at_once(nodes: usize, items: usize, bytes: usize) -> usize {
     let of_all_nodes = nodes.saturating_mul(bytes).max(1);
     (GATHERED_BYTES / of_all_nodes).clamp(1, items.max(1))
@@ -502,7 +502,7 @@ pub fn error_text(code: c_int) -> Option<String> {
     let mut length = 0;
     // SAFETY: room for `MPI_MAX_ERROR_STRING` bytes.
     let call = || unsafe { MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
-    // An invalid code is an error itself, which could abort the job.
+    // For an invalid code MPI raises an error, which could abort the job.
     let result = surviving_errors(call).ok()?;
     text[MAX_ERROR_STRING - 1] = 0;
     // SAFETY: the last byte is zero.

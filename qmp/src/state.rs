@@ -3,8 +3,9 @@
 //!
 //! # Safety
 //! One static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the library; at
-//! `QMP_THREAD_MULTIPLE` a lock ensures it. The `RefCell` checks that visits do not nest: a visit calls neither the
-//! program, nor an MPI function that waits or that calls the program.
+//! `QMP_THREAD_MULTIPLE` a lock ensures it. The `RefCell` checks that no function uses the state inside another that
+//! uses it. A function that uses the state must not call the program, or an MPI function that waits or calls the
+//! program.
 #![allow(unsafe_code, reason = "the library's static")]
 
 use core::cell::{Cell, RefCell};
@@ -83,7 +84,7 @@ impl QmpState {
     }
 }
 
-/// Visits the state, whether QMP is initialised or not.
+/// Passes the state to `visit`, whether QMP is initialised or not.
 #[inline]
 pub fn visit<R>(visit: impl FnOnce(&mut QmpState) -> R) -> R {
     let multiple = STATE.multiple.get();
@@ -91,7 +92,7 @@ pub fn visit<R>(visit: impl FnOnce(&mut QmpState) -> R) -> R {
     visit(&mut STATE.state.borrow_mut())
 }
 
-/// Visits the state; an error if QMP is not initialised.
+/// Passes the state to `body`; an error if QMP is not initialised.
 #[inline]
 pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     visit(|state| {
@@ -105,7 +106,8 @@ pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     })
 }
 
-/// Sets whether several threads may call the library at once. To be called while only one thread is in the library.
+/// Sets whether several threads may call the library at the same time. To be called while only one thread is in the
+/// library.
 pub fn set_multiple(multiple: bool) {
     STATE.multiple.set(multiple);
 }

@@ -145,8 +145,8 @@ impl OperationOutcome {
     }
 }
 
-/// Interned texts that were returned to the program. They are never freed or changed, so their total size is bounded: equal texts are
-/// stored once, and when the room is used up, new texts are not stored.
+/// Interned texts that were returned to the program. They are never freed or changed, so their total size is bounded:
+/// equal texts are stored once, and a new text that exceeds the room is not stored.
 pub struct InternedTexts {
     room_bytes: usize,
     known: Mutex<InternedSet>,
@@ -158,7 +158,7 @@ struct InternedSet {
     texts: BTreeSet<&'static CStr>,
 }
 
-/// All texts that were returned to the program.
+/// The interned texts of this process.
 pub static TEXTS: InternedTexts = InternedTexts::with_room(1 << 20);
 
 impl InternedTexts {
@@ -195,10 +195,10 @@ thread_local! {
     static LAST: RefCell<OperationOutcome> = const { RefCell::new(OperationOutcome { status: 0, text: None }) };
 }
 
-/// Set as soon as an operation of any thread has failed: until then no error has to be cleared.
+/// Set as soon as an operation of any thread has failed. Before that, a success need not clear an error.
 static HAS_FAILED: OnceLock<()> = OnceLock::new();
 
-/// Visits the outcome of this thread's last operation.
+/// Passes the outcome of this thread's last operation to `visit`.
 pub fn last_outcome<R>(visit: impl FnOnce(&OperationOutcome) -> R) -> R {
     LAST.with(|last| visit(&last.borrow()))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The static library from which `librmpi_mqs.so`, which debuggers load, is linked: the code is in `mqs`.
+//! The static library from which `librmpi_mqs.so` is linked, the library that debuggers load. The code is in `mqs`.
 //!
 //! **Knows** `mqs`. **Never** contains code that runs: if the compiler cannot prove that no panic is reachable, the
 //! link fails with an undefined function.

@@ -23,7 +23,8 @@ pub fn memory(pid: u32) -> io::Result<File> {
     let boot = boot(pid)?;
     let rank = boot.rank;
     let (of, memory) = request_memory(&boot, rank)?;
-    // The descriptor must be that of the requested process's memory, since any process may listen on that socket.
+    // Any process may listen on that socket, so this checks that the descriptor is that of the requested process's
+    // memory.
     let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
     if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
         return Err(io::Error::other(format!(
@@ -38,8 +39,8 @@ pub(crate) fn is_of_rmpi(pid: u32) -> bool {
     boot(pid).is_ok()
 }
 
-/// Whether rank `rank` has ended, according to the daemon of process `pid`, which is a rank of the same job. A rank
-/// that was not started yet has not ended.
+/// Whether rank `rank` has ended, according to the daemon that started process `pid`. This process is a rank of the
+/// same job. A rank that was not started yet has not ended.
 #[must_use]
 pub fn has_ended(pid: u32, rank: u32) -> bool {
     let Ok(boot) = boot(pid) else { return false };
@@ -55,7 +56,7 @@ fn request_memory(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // A daemon that is stopped, in a debugger for example, does not reply.
+    // Without a time limit this would block on a daemon that is stopped, for example in a debugger.
     rustix::net::sockopt::set_socket_timeout(
         &socket,
         rustix::net::sockopt::Timeout::Recv,

@@ -12,11 +12,12 @@ pub struct RankCall {
     pub thread: Option<u32>,
     /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// Whether the call also waits for something that the library does not list.
+    /// Whether the call also waits for something that the debugger library does not list.
     pub more: bool,
-    /// How many of its requests are complete, and how many pending, if it has several and the library lists them.
+    /// How many of the call's requests are complete, and how many pending; `None` unless it has several and the library
+    /// counts them.
     pub requests: Option<(u32, u32)>,
-    /// Targets of the wait.
+    /// The operations and calls that this call waits for.
     pub targets: Vec<AwaitedTarget>,
 }
 
@@ -90,7 +91,8 @@ pub fn calls(rank: &RankReport) -> Vec<RankCall> {
 }
 
 impl RankCall {
-    /// For a call that needs all of several requests: the number of complete requests, and of all.
+    /// For a call that needs all of several requests: the number of complete requests, and the number of all. `None`
+    /// for other calls.
     #[must_use]
     pub fn done(&self) -> Option<(u32, u32)> {
         let (done, pending) = self.requests.filter(|_| !self.is_any())?;
@@ -127,7 +129,7 @@ fn call_of_thread<'a>(
     &mut calls[place]
 }
 
-/// The pending sends of a rank, which its `MPI_Finalize` waits for.
+/// The sends of a rank that its `MPI_Finalize` waits for: those that are pending.
 fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     let comms = rank.communicators.iter().enumerate();
     let sends = comms.flat_map(|(place, comm)| {

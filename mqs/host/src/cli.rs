@@ -207,5 +207,5 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Lines of "who waits for whom" without `--all`.
+/// Maximum number of lines of "who waits for whom" without `--all`.
 const MOST: usize = 24;

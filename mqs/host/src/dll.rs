@@ -2,8 +2,8 @@
 //! Loads the debugger library of an MPI, and implements the callbacks through which the library reads a rank.
 //!
 //! # Safety
-//! The library's functions have the types of the interface (**L1**), which every debugger must assume. As images and
-//! processes, it gets only pointers to a `DllContext`, which outlives the library's use of the pointer (**L2**); one
+//! The library's functions have the types of the interface (**L1**), which every debugger must assume. As an image or
+//! process, the library gets only a pointer to a `DllContext`, which outlives the use of the pointer (**L2**); one
 //! thread at a time calls the library for a process.
 #![allow(unsafe_code, reason = "the interface is C")]
 #![allow(
@@ -39,8 +39,8 @@ type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int
 /// The functions of a library, which is never unloaded.
 #[derive(Debug)]
 pub struct Dll {
-    /// Whether the library is rmpi's. It then lists blocking calls, and may be called on several threads, each for a
-    /// process of its own.
+    /// Whether the library is rmpi's. If so, it lists blocking calls, and may be called on several threads at a time,
+    /// each for a different process.
     is_ours: bool,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
@@ -60,7 +60,7 @@ pub struct Dll {
     get_comm_coll_state: Option<CollState>,
 }
 
-/// A rank, for the library: its `Opaque` pointers to the rank's image and process both point here.
+/// A rank, for the library: the `Opaque` pointers to the rank's image and to its process both point to this.
 struct DllContext<'a> {
     target: &'a RankProcess,
     image_info: *mut c_void,
@@ -77,7 +77,7 @@ struct DllSymbols<'a> {
 }
 
 impl DllSymbols<'_> {
-    /// An optional function.
+    /// An optional function; `None` if the library lacks it.
     fn find(&self, name: &'static CStr) -> Option<NonNull<c_void>> {
         // SAFETY: a library that is loaded, and a string.
         NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
@@ -170,7 +170,7 @@ impl Dll {
         })
     }
 
-    /// Whether several threads may call the library at once, for different ranks.
+    /// Whether several threads may call the library at the same time, for different ranks.
     #[must_use]
     pub fn is_for_threads(&self) -> bool {
         self.is_ours
@@ -304,7 +304,7 @@ impl RankQuery<'_> {
     fn queue(&self, class: c_int) -> Result<Vec<OperationReport>, Error> {
         // SAFETY: a process that is set up: L2.
         let answer = unsafe { (self.dll.setup_operation_iterator)(self.it, class) };
-        // Some libraries do not have all three queues.
+        // Some libraries have fewer than three queues.
         if answer == NO_INFORMATION || !self.check("mqs_setup_operation_iterator", answer)? {
             return Ok(Vec::new());
         }

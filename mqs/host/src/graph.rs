@@ -75,7 +75,8 @@ fn arrows(waits: &JobWaits) -> Vec<Arrow> {
     arrows
 }
 
-/// Whether a message from any of many ranks is awaited: drawn as a ring instead of arrows to all.
+/// Whether a wait is for a message from any of many ranks. Such a wait is drawn as a ring instead of an arrow to each
+/// of them.
 fn waits_for_many(wait: &crate::waits::RankWait) -> bool {
     let mut pending = wait.pending.iter();
     pending.any(|it| !it.all && it.ranks.len() > MANY)
@@ -122,7 +123,7 @@ impl GraphLayout {
         )
     }
 
-    /// The drawing of an arrow. It is bent, so the arrows of two ranks that wait for each other do not coincide.
+    /// Draws an arrow. The arrow is bent: so the arrows of two ranks that wait for each other do not coincide.
     fn arrow(&self, arrow: &Arrow, class: &str) -> SvgElement {
         let ((x1, y1), (x2, y2)) = (self.place(arrow.from), self.place(arrow.to));
         let dashed = if arrow.any { " any" } else { "" };

@@ -23,7 +23,7 @@ pub(crate) struct RankSeen {
     pub(crate) rank: RankReport,
     pub(crate) before: Threads,
     pub(crate) after: Threads,
-    /// Number of threads, without those of rmpi's library.
+    /// Number of threads, not counting those of rmpi's library.
     pub(crate) own: usize,
 }
 
@@ -92,7 +92,7 @@ impl HostReport {
     }
 }
 
-/// Number of attempts, if ranks end during a snapshot.
+/// Maximum number of attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
 
 #[cfg(test)]

@@ -52,8 +52,8 @@ pub(crate) struct JobSnapshot {
 }
 
 impl FrontConnection {
-    /// Finds the front of a job: process `pid`, a descendant of it or, if it is a rank, an ancestor of it. `None` if
-    /// there is no front, as for a job on only this machine.
+    /// Finds the front of a job: process `pid` itself or a descendant of it. If `pid` is a rank, the front may also be
+    /// an ancestor of the rank. `None` if there is no front, as for a job on only this machine.
     ///
     /// # Errors
     /// When the front does not reply, or another process replies in its place.
@@ -62,8 +62,8 @@ impl FrontConnection {
             return Ok(Some(front));
         }
         let boot = ancestor::boot(pid).ok();
-        // A front may be started by `timeout` or `srun`. Fronts of jobs that ranks have started have other boot
-        // records, and are skipped.
+        // A front may be started by `timeout` or `srun`. Ranks may have started jobs of their own: the fronts of these
+        // have other boot records, and are skipped.
         for below in job::descendants(pid) {
             if ancestor::boot(below).ok() == boot
                 && let Some((front, _)) = Self::connect(below)?
@@ -133,7 +133,7 @@ impl FrontConnection {
         let length = QueryReply::length(head).map_err(|_| self.protocol_error())?;
         let mut frame = Vec::new();
         let stream = &mut self.stream;
-        // Memory is allocated as bytes arrive, not as the length announces.
+        // Memory is allocated as bytes arrive: the announced length may be wrong.
         let read = stream.take(length as u64).read_to_end(&mut frame);
         if read.map_err(failed)? < length {
             return Err(failed(ErrorKind::UnexpectedEof.into()));
@@ -206,8 +206,8 @@ fn numbers(ranks: Vec<u32>) -> impl Iterator<Item = i32> {
         .filter_map(|rank| i32::try_from(rank).ok())
 }
 
-/// The front replies within this time, whatever the hosts do, and even if it first serves another `rmpi-queues`
-/// process.
+/// Time limit for a reply. A front replies within this time, whatever the hosts do, even if it first serves another
+/// `rmpi-queues` process.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

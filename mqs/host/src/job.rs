@@ -13,8 +13,7 @@ use crate::{Error, ancestor};
 /// The ranks of a job, and the process that started them.
 #[derive(Debug)]
 pub struct FoundJob {
-    /// The given process; if that is a rank of rmpi's, or a script around such a rank, the daemon that started that
-    /// rank.
+    /// The given process. If that is a rank of rmpi, or a script around such a rank: the daemon that started the rank.
     pub starter: u32,
     /// The ranks.
     pub ranks: Vec<RankProcess>,
@@ -23,8 +22,8 @@ pub struct FoundJob {
     pub complete: bool,
 }
 
-/// The ranks that a pid stands for: those among its descendants. A rank of rmpi's launcher, and a script around such a
-/// rank, stand for their job; any other rank stands for itself.
+/// The ranks that a pid stands for: those among the descendants of the process. But a rank of rmpi's launcher, or a
+/// script around such a rank, stands for its job, and any other rank for itself.
 ///
 /// # Errors
 /// When the process cannot be read, or there is no rank.
@@ -45,7 +44,7 @@ pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
         && job_of(first.pid()) == Some(job)
     {
         let mut ranks = processes.ranks_below(daemon, files);
-        // Ranks may have started jobs of their own, whose ranks are left out.
+        // Ranks may have started jobs of their own; the ranks of these jobs are left out.
         ranks.retain(|it| job_of(it.pid()) == Some(job));
         if ranks.iter().any(|it| it.pid() == first.pid()) {
             return Ok(FoundJob {
@@ -87,7 +86,7 @@ pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
     line
 }
 
-/// The descendants of a process, nearest first.
+/// The descendants of a process: children first, then their children, and so on.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let children = ProcessTree::read().children;
     let mut found = vec![pid];
@@ -114,8 +113,8 @@ fn job_of(pid: u32) -> Option<u64> {
     ancestor::boot(pid).ok().map(|boot| boot.job)
 }
 
-/// Whether an MPI library is mapped in a process. (The symbol `MPIR_dll_name` is not enough: a launcher may have it
-/// too.)
+/// Whether a process is a rank: an MPI library is mapped in it. The symbol `MPIR_dll_name` does not prove that, since a
+/// launcher may have it too.
 fn is_rank(target: &RankProcess) -> bool {
     target.find(b"MPI_Init").is_some()
 }
@@ -160,8 +159,8 @@ impl ProcessTree {
         found
     }
 
-    /// Whether each descendant of `pid` is one of these ranks, or an ancestor or descendant of a rank. Any other
-    /// descendant may be a rank before its `exec`, so a missing rank has perhaps not ended.
+    /// Whether each living descendant of `pid` is one of these ranks, or an ancestor or descendant of a rank. Any other
+    /// descendant may be a rank before its `exec`: then a missing rank has perhaps not started yet.
     fn are_only_processes(&self, pid: u32, ranks: &[RankProcess]) -> bool {
         let ranks: HashSet<u32> = ranks.iter().map(RankProcess::pid).collect();
         let mut above = HashSet::new();
@@ -186,11 +185,12 @@ impl ProcessTree {
         true
     }
 
-    /// The daemon named in a process's boot record, if that is an ancestor of the process; and the key of the job.
+    /// The daemon that a process's boot record names, and the key of the job; `None` if the daemon is not an ancestor
+    /// of the process.
     fn job_of(&self, pid: u32) -> Option<(u32, u64)> {
         let boot = ancestor::boot(pid).ok()?;
         let mut at = pid;
-        // Bounds the walk, since processes may have changed while they were read.
+        // Bounds the walk: parents may have changed while the processes were read, and form a cycle.
         for _ in 0..self.parents.len() {
             at = *self.parents.get(&at)?;
             if at == boot.daemon_pid {

@@ -173,11 +173,12 @@ pub struct InspectionSettings {
     pub library: Option<PathBuf>,
     /// Files with debug information of the ranks' MPI, for a library that needs types.
     pub debug_info: Vec<PathBuf>,
-    /// For tests: whether to behave as if the system permitted only ancestors to trace and read the ranks.
+    /// For tests: whether to behave as if the system permitted only ancestors of a rank to trace and read it.
     pub as_unrelated: bool,
 }
 
-/// Stops all ranks of a job, reads their queues and lets them continue. `pid`: a rank, or a process that started ranks.
+/// Stops all ranks of a job, reads their queues and lets the ranks continue. `pid`: a rank, or a process that started
+/// ranks.
 ///
 /// # Errors
 /// When there is no rank, or a rank cannot be read.
@@ -257,7 +258,7 @@ impl RunningJob {
         self.pid
     }
 
-    /// Whether these are still all ranks, and no other process below the starter can become a rank.
+    /// Whether these ranks are still all ranks of the job, and no other process below the starter can become a rank.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let known: BTreeSet<u32> = self.targets.iter().map(|(it, _)| it.pid()).collect();
@@ -296,7 +297,7 @@ impl RunningJob {
         let query = |(target, path): &(RankProcess, PathBuf)| {
             let library = self.libraries.get(path);
             let library = library.ok_or_else(|| Error::NoDll(target.pid()))?;
-            // A rank that was killed meanwhile has no memory any more.
+            // Reading fails if the rank was killed meanwhile: it has no memory any more.
             let read = library.read(target);
             read.map_err(|why| match job::is_alive(target.pid()) {
                 true => why,

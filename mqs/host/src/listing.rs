@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::report::{CommReport, OperationReport, RankReport};
 use crate::wording::{self, bytes, ranks, tag};
 
-/// Lists the queues of all ranks. `all`: whether to list without limits.
+/// Lists the queues of all ranks. `all`: whether to list everything, without the limit `MOST`.
 #[must_use]
 pub fn listing(found: &[RankReport], all: bool) -> String {
     let most = if all { usize::MAX } else { MOST };

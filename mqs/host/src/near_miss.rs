@@ -40,11 +40,11 @@ pub enum Difference {
     Rank,
     /// Another collective on the same communicator; its name is in `name`.
     Collective,
-    /// The same collective with another root, which is in `peer` as a rank of the communicator.
+    /// The same collective with another root. The root is in `peer`, as a rank of the communicator.
     Root,
-    /// The same collective with another size, which is in `data`.
+    /// The same collective with another size. The size is in `data`.
     Size,
-    /// The same collective, whose root, the source of the data, has already returned from it.
+    /// The same collective: its root, from which the data come, has already returned from it.
     Through,
     /// A persistent receive that matches but is not started.
     Inactive,
@@ -95,7 +95,7 @@ impl ReceivePattern {
     }
 }
 
-/// Unexpected messages of a rank that nearly match its receive or probe `it`.
+/// Unexpected messages of a rank that match its receive or probe `it` in all points except one.
 pub(crate) fn near_messages(
     rank: &RankReport,
     comm: &CommReport,
@@ -117,8 +117,8 @@ pub(crate) fn near_messages(
     found.sorted()
 }
 
-/// Pending receives of `receiver` that nearly match the send `it` of rank `me`, and its inactive persistent receives
-/// that match the send.
+/// Pending receives of `receiver` that match the send `it` of rank `me` in all points except one, and inactive
+/// persistent receives of `receiver` that match the send.
 pub(crate) fn near_receives(
     me: i32,
     receiver: &RankReport,
@@ -151,8 +151,8 @@ pub(crate) fn near_receives(
     found.sorted()
 }
 
-/// The only point in which two envelopes differ, if there is exactly one. Each parameter: whether they match in that
-/// point.
+/// The point in which two envelopes differ; `None` unless there is exactly one. Each parameter: whether they match in
+/// this point.
 fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Difference> {
     match (comm, rank, tag) {
         (true, true, false) => Some(Difference::Tag),
@@ -162,7 +162,7 @@ fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Difference> {
     }
 }
 
-/// Near misses, with counts of equal ones.
+/// Distinct near misses, each with its number of occurrences.
 #[derive(Default)]
 struct Gathered(HashMap<NearMiss, usize>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Communicators, queues and calls of a rank, as the debugger library reports them.
+//! Defines the report on a rank: its communicators, queues and calls, as the debugger library lists them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct RankReport {
     pub host: Option<Arc<str>>,
     /// The pid of the process, on that host.
     pub pid: u32,
-    /// Whether the library lists blocking calls; if not, waiting cannot be distinguished from computing.
+    /// Whether the library lists blocking calls. If not, it is unknown whether the rank waits.
     #[serde(rename = "tells_calls")]
     pub reports_calls: bool,
     /// Its communicators; none before MPI is initialized, or after it is finalized.
@@ -82,9 +82,9 @@ pub struct OperationReport {
     pub wait: Option<u32>,
     /// Whether no other thread of the rank can be in MPI at the same time.
     pub alone: bool,
-    /// How many requests of that call are complete, and how many pending, if it has several.
+    /// How many requests of the call `call` are complete, and how many pending; `None` unless it has several.
     pub requests: Option<(u32, u32)>,
-    /// Whether that call waits in a collective whose data are being transferred.
+    /// Whether the call `call` waits in a collective whose data are being transferred.
     pub moving: bool,
 }
 
@@ -150,7 +150,7 @@ pub struct CallReport {
     pub bytes: Option<i64>,
     /// For a collective: whether its data are being transferred.
     pub moving: bool,
-    /// How many of its requests are complete, and how many pending, if it has several.
+    /// How many of the call's requests are complete, and how many pending; `None` unless it has several.
     pub requests: Option<(u32, u32)>,
 }
 
@@ -175,7 +175,7 @@ pub struct NonblockingCollective {
     pub alone: bool,
     /// Whether its data are being transferred.
     pub moving: bool,
-    /// How many requests of that call are complete, and how many pending, if it has several.
+    /// How many requests of the call `call` are complete, and how many pending; `None` unless it has several.
     pub requests: Option<(u32, u32)>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes two snapshots of a job. A rank counts as waiting only if it was in the same call in both snapshots, and had
-//! time between them to process messages that were in flight.
+//! Takes two snapshots of a job. It is doubtful whether a rank waits if the two show the rank in different calls, or if
+//! the rank had no time between them to process messages that were in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -93,8 +93,8 @@ fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservatio
     })
 }
 
-/// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins. So there is an instant
-/// at which every rank was in the call that both snapshots show.
+/// [`observe`] for several hosts. The first snapshot of all hosts ends before the second begins. So at one instant
+/// between the two, every rank that is in the same call in both snapshots was in this call.
 fn observe_hosts(front: &mut FrontConnection) -> Result<JobObservation, Error> {
     let first = front.inspect()?;
     if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
@@ -121,7 +121,7 @@ fn observe_hosts(front: &mut FrontConnection) -> Result<JobObservation, Error> {
     of_hosts(front, second, doubts)
 }
 
-/// Ranks that have not run their progress loop since they were continued.
+/// Ranks that have not run their progress loop between the two snapshots.
 fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
     let pairs = second.ranks.iter().map(|it| (place(&it.rank), &it.before));
     let now: BTreeMap<Place, &Threads> = pairs.collect();
@@ -171,8 +171,8 @@ fn identified(rank: &RankReport) -> (Place, BTreeSet<String>) {
     (place(rank), identity(rank))
 }
 
-/// Why a waiting rank may progress; `None` if it does not wait, or certainly waits. `was`: the rank's calls in the
-/// first snapshot; `None` if the rank was not in it.
+/// Why a waiting rank may progress; `None` if the rank does not wait, or certainly waits. `was`: the waits of the rank
+/// in the first snapshot; `None` if that snapshot does not have the rank.
 fn doubt(
     rank: &RankReport,
     was: Option<&BTreeSet<String>>,
@@ -210,8 +210,8 @@ fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
     }
 }
 
-/// Whether each waiting thread of a rank, since the state `before`, has run and sleeps again, or has used [`POLL_TIME`]
-/// of CPU time.
+/// Compares two states of a rank's threads. Returns whether each waiting thread has run since `before` and sleeps
+/// again, or has used [`POLL_TIME`] of CPU time since.
 fn has_settled(rank: &RankReport, before: &Threads, now: &Threads) -> bool {
     calls(rank).iter().all(|call| {
         let thread = call.thread.unwrap_or(rank.pid);
@@ -248,7 +248,7 @@ pub(crate) fn own_threads(pid: u32) -> usize {
     names.filter(|name| !name.starts_with("rmpi-")).count()
 }
 
-/// Whether data of a collective are being transferred, which may take long and does not show in any queue.
+/// Whether data of a collective are being transferred. The transfer may take long, and no queue shows it.
 fn is_moving(rank: &RankReport) -> bool {
     rank.communicators.iter().any(|comm| {
         let calls = comm.calls.iter().any(|it| it.moving);
@@ -301,7 +301,7 @@ fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
     is_part.then(|| other_hosts::BY_FRONT.to_owned())
 }
 
-/// Whether all ranks that were not seen have ended.
+/// The coverage of a job. It is complete if all ranks that were not seen have ended.
 fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
     // Perhaps a missing rank has not been started yet, or is a script between two programs: rmpi's daemon records which
@@ -319,8 +319,8 @@ fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
 }
 
 /// For another MPI: whether all ranks of the job were started on this host by the given process, and no other process
-/// below it can become a rank. A process that has a rank's environment variables is a script around that rank, and not
-/// the starter.
+/// below it can become a rank. If the given process has the environment variables of a rank, it is only a script around
+/// that rank, not the process that started all ranks.
 fn are_all_ranks_of_launcher(job: &RunningJob, ranks: &[RankReport]) -> bool {
     let starter = job.starter();
     let mut all = ranks.iter();
@@ -328,7 +328,7 @@ fn are_all_ranks_of_launcher(job: &RunningJob, ranks: &[RankReport]) -> bool {
     here && !is_job_of_one_host(starter) && job.is_whole()
 }
 
-/// Whether, by the launcher's variables in a process's environment, all ranks of the job are on this host.
+/// Whether all ranks of the job are on this host, according to the launcher's variables in a process's environment.
 fn is_job_of_one_host(pid: u32) -> bool {
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let value = |name: &str| {
@@ -345,13 +345,13 @@ const SIZE_VARIABLES: [(&str, &str); 3] = [
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 ];
 
-/// Number of attempts, if ranks end during a snapshot.
+/// Maximum number of attempts, if ranks end during a snapshot.
 const TRIES: usize = 5;
 /// Time between two snapshots.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two snapshots of several hosts, whose network may have to retransmit lost messages.
+/// Time between two snapshots of several hosts: the network may have to retransmit lost messages.
 const PAUSE_OF_HOSTS: Duration = Duration::from_secs(1);
-/// Time in which all ranks should have run, even if CPUs are oversubscribed.
+/// Time limit for all ranks to run their progress loops. It suffices even if CPUs are oversubscribed.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// CPU time after which a polling thread has certainly polled all sources.
 const POLL_TIME: Duration = Duration::from_millis(2);

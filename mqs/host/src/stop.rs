@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stops processes for a moment, and lets them continue.
 //!
-//! Each process is stopped by `ptrace` if the system permits it: it then continues as soon as `rmpi-queues` ends, even
-//! if that is killed. Otherwise, or if a debugger traces the process already, it is sent SIGSTOP, and SIGCONT at the
-//! end.
+//! Each process is stopped by `ptrace` if the system permits that: it then continues as soon as `rmpi-queues` ends,
+//! even if `rmpi-queues` is killed. Otherwise, or if a debugger traces the process already, the process is sent
+//! SIGSTOP, and SIGCONT at the end.
 //!
 //! # Safety
 //! Two system calls, whose arguments are numbers and one pointer to a number.
@@ -22,8 +22,8 @@ use nix::unistd::Pid;
 
 use crate::Error;
 
-/// Blocks, until dropped, signals that would end or stop this process: if it ended, ranks that were sent SIGSTOP would
-/// stay stopped.
+/// Blocks, until dropped, signals that would end or stop this process: if this process ended, ranks that were sent
+/// SIGSTOP would stay stopped.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: SigSet,
@@ -125,7 +125,7 @@ enum HaltMethod {
     Signalled,
 }
 
-/// The traced threads of a process. Only the thread that began a trace can end it, hence not `Send`.
+/// The traced threads of a process. Not `Send`, since only the thread that began a trace can end it.
 #[derive(Debug, Default)]
 struct Trace {
     threads: Vec<Thread>,
@@ -135,7 +135,7 @@ struct Trace {
 #[derive(Debug)]
 struct Thread {
     id: i32,
-    /// `Some` once the thread is stopped: the signal to deliver when it continues, or 0 for none.
+    /// `Some` as soon as the thread is stopped: the signal to deliver when it continues; 0 means no signal.
     pending_signal: Option<i32>,
 }
 
@@ -238,7 +238,7 @@ impl Trace {
 }
 
 impl Thread {
-    /// Checks whether the thread is stopped; false if it has ended.
+    /// Sets `pending_signal` if the thread has stopped. Returns false if the thread has ended.
     fn poll(&mut self) -> bool {
         if self.pending_signal.is_some() {
             return true;
@@ -298,7 +298,8 @@ fn pause(until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A process that does not stop in this time is in uninterruptible sleep, for example on a hung file system.
+/// Time limit for a process to stop. A process that needs longer is in uninterruptible sleep, for example on a hung
+/// file system.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -397,8 +398,8 @@ mod tests {
         assert_eq!(child.0.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 
-    /// Not a test by itself: the next test runs it in another process, which then stops the process with the pid in
-    /// `HELD`.
+    /// Not a test by itself. The next test runs it in another process; there it stops the process whose pid is in the
+    /// variable `HELD`.
     #[test]
     fn helper_stops_the_process_in_the_variable() {
         let Ok(pid) = std::env::var(HELD) else {

@@ -25,7 +25,7 @@ pub struct Symbols {
 }
 
 impl SymbolFiles {
-    /// A file's symbols; no symbols if the file is unreadable or not an object file.
+    /// The symbols of a file, read on first use; none if the file is unreadable or not an object file.
     pub fn symbols(&mut self, path: &Path) -> Arc<Symbols> {
         if let Some(known) = self.0.get(path) {
             return Arc::clone(known);

@@ -24,8 +24,8 @@ pub struct RankProcess {
     objects: Vec<(u64, Arc<Symbols>)>,
     /// Files with debug information that are not mapped.
     types: Vec<Arc<Symbols>>,
-    /// The memory of the process as a file, opened after `process_vm_readv` was refused; the inner `None` if it cannot
-    /// be opened.
+    /// The memory of the process as a file, opened after `process_vm_readv` was refused. The inner `None`: it cannot be
+    /// opened.
     memory: OnceLock<Option<File>>,
 }
 
@@ -66,7 +66,8 @@ impl RankProcess {
         all.find_map(|(start, symbols)| symbols.address(name, *start))
     }
 
-    /// A type from the debug information of the program or of any library.
+    /// A type from the files of [`add_types`](Self::add_types), or else from the debug information of the program or
+    /// any library.
     #[must_use]
     pub fn find_type(&self, name: &[u8]) -> Option<Type> {
         let mapped = self.objects.iter().map(|(_, symbols)| symbols);
@@ -101,7 +102,7 @@ impl RankProcess {
         read_file(self.memory.get_or_init(open).as_ref(), address, into)
     }
 
-    /// From now on, the memory of the process is read only through the launcher.
+    /// From now on, the memory of the process is read through the descriptor from the launcher, never directly.
     pub fn read_through_launcher(&mut self) {
         self.memory = OnceLock::from(ancestor::memory(self.pid).ok());
     }
@@ -113,8 +114,8 @@ impl RankProcess {
         self.read(first, &mut [0; 4])
     }
 
-    /// The path of the debugger library in `MPIR_dll_name`. If there is no such file, since the installation was moved,
-    /// the path is looked up below the folders that contain the MPI library.
+    /// The path of the debugger library in `MPIR_dll_name`. If there is no such file, perhaps the installation was
+    /// moved: the path is then looked up below each folder that contains the MPI library.
     #[must_use]
     pub fn dll_path(&self) -> Option<PathBuf> {
         let name = b"MPIR_dll_name";

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads types that a debugger library looks up, from debug information (DWARF).
 //!
-//! The debug information is in the file itself or in a separate file (found by build id or `.gnu_debuglink`), and parts of it may
-//! be in a supplementary file (`.gnu_debugaltlink`). Names are indexed in one pass; a type is read on demand.
+//! The debug information is in the file itself or in a separate file (found by build id or `.gnu_debuglink`), and parts
+//! of it may be in a supplementary file (`.gnu_debugaltlink`). The names of all types are indexed in one pass; a type
+//! itself is read when it is looked up.
 
 use std::collections::HashMap;
 use std::fs;
@@ -84,7 +85,7 @@ impl DebugInfo {
         };
         all.files.extend(shared.map(|it| DwarfFile::new(&it, None)));
         for file in 0..all.files.len() {
-            // After an error, the names that were collected before it are kept.
+            // After an error, the names that were collected before the error stay in the index.
             let _ = all.collect(file);
         }
         Some(all)
@@ -130,7 +131,7 @@ impl DebugInfo {
         Ok(())
     }
 
-    /// A type by its name or by a `typedef`.
+    /// Looks a type up by its name or that of a `typedef`.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<Type> {
         let at = self.types.get(name).or_else(|| self.synonyms.get(name))?;
@@ -287,7 +288,7 @@ fn contents(section: &object::Section<'_, '_>) -> Option<Arc<[u8]>> {
     }
 }
 
-/// Paths where a separate debug file may be, in the order in which gdb searches them.
+/// Paths at which a separate debug file may be, in the search order of gdb.
 fn separate_files(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let root = Path::new("/usr/lib/debug");
@@ -309,5 +310,5 @@ fn separate_files(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
 
 /// Maximum depth of typedefs and anonymous members.
 const MAX_NESTING: u32 = 32;
-/// Limit for a decompressed section.
+/// Maximum size of a decompressed section.
 const MAX_SECTION_BYTES: usize = 1 << 32;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides whether a job can progress, and if not, why. Only what is proved from the waits of each rank is reported.
+//! Decides whether a job can progress, and if not, why. It reports only what the waits of the ranks prove.
 //!
-//! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The fixed point of this
-//! rule leaves the stuck ranks, which can never progress: each waits for other stuck ranks, or for ranks that have
-//! left.
+//! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The ranks outside the
+//! fixed point of this rule are stuck: they can never progress. Each waits for other stuck ranks, or for ranks that
+//! have left MPI.
 //!
 //! "No deadlock" is proved by the same fixed point, computed only from certain facts: for example, a collective that
 //! all ranks have entered may still not end, since their arguments may differ. If neither a deadlock nor its absence is
@@ -38,9 +38,9 @@ pub struct JobVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
-    /// Ranks can never progress.
+    /// At least one rank can never progress.
     Deadlock,
-    /// Ranks wait, and ranks that progress can end their waits.
+    /// Ranks wait, and ranks that progress can end all these waits, directly or one after another.
     Waiting,
     /// Ranks wait or may wait, and neither a deadlock nor its absence is proved.
     NoVerdict,
@@ -52,7 +52,7 @@ pub enum VerdictKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// It was in other calls in the first snapshot, or data of a collective that it is in are being transferred.
+    /// It was in other waits in the first snapshot, or is in a collective whose data are being transferred.
     Moved,
     /// It has not run its progress loop between the snapshots, or was not in the first one.
     Restless,
@@ -113,7 +113,7 @@ struct Analysis<'a> {
 /// The ranks known to be able to progress, during the fixed-point iteration.
 struct Runnable<'a> {
     free: &'a [bool],
-    /// Whether only certain facts count.
+    /// Whether only facts count that are certain. If not, a wait that may end counts as one that ends.
     strict: bool,
 }
 
@@ -254,7 +254,7 @@ impl<'a> Analysis<'a> {
         stuck.filter(|rank| !self.is_free(*rank)).collect()
     }
 
-    /// The operations that a rank waits for and that no rank can complete.
+    /// The operations that a rank waits for and that no rank can complete, unless a stuck rank progresses.
     fn unmet(&self, rank: i32) -> impl Iterator<Item = &AwaitedOperation> {
         let waits = match self.state(rank) {
             Some(RankState::Waits(waits)) => &waits[..],
@@ -387,7 +387,7 @@ impl<'a> Analysis<'a> {
         )
     }
 
-    /// The state of the absent ranks, if all have the same.
+    /// The state of the absent ranks as text; empty if their states differ.
     fn instead(&self, absent: &[i32]) -> String {
         let does = |rank: &i32| match self.state(*rank) {
             Some(RankState::Waits(waits)) => waits.first().map(|it| format!("in {}", it.call)),
@@ -430,7 +430,7 @@ impl<'a> Analysis<'a> {
         format!("{what}: {} {waits}; {}", ranks(&waiting), why.join("; "))
     }
 
-    /// Why waits may still end.
+    /// The reasons why waits may still end.
     fn may_come(&self) -> Vec<String> {
         let (outside, moved) = (self.outside(), self.moved());
         let mut may_come = Vec::new();
@@ -502,7 +502,7 @@ impl<'a> Analysis<'a> {
             .collect()
     }
 
-    /// Lines about collectives that all ranks have entered and that have not ended.
+    /// Lines about collectives that all ranks have entered, and in which some ranks still wait.
     fn unfinished(&self) -> Vec<String> {
         let (mut through, mut from, mut still) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -589,7 +589,8 @@ impl<'a> Analysis<'a> {
         lines
     }
 
-    /// A line if the peer is in `MPI_Finalize`, and so sends no more.
+    /// A line about a receive or probe whose sender is in `MPI_Finalize`, and so sends no more; `None` for any other
+    /// operation.
     fn finalizing(&self, rank: i32, it: &AwaitedOperation) -> Option<String> {
         let peer = it.peer.filter(|_| it.what != AwaitedKind::Send)?;
         let Some(RankState::Waits(waits)) = self.state(peer) else {
@@ -647,7 +648,7 @@ fn is_under_way(wait: &RankWait) -> bool {
     wait.moves || wait.pending.iter().any(|it| it.under_way)
 }
 
-/// The text of a near miss.
+/// The text of a near miss; `None` for a near miss of a collective.
 fn instead(rank: i32, it: &AwaitedOperation, found: &NearMiss) -> Option<String> {
     let sender = found.rank;
     let wanted = wording::tag(it.tag);
@@ -719,12 +720,12 @@ fn describe_cycle(circle: &[i32]) -> String {
     }
 }
 
-/// Maximum number of ranks from which cycles are searched.
+/// Maximum number of stuck ranks from which cycles are searched.
 const MAX_CYCLE_STARTS: usize = 256;
 /// Maximum number of cycles and of collective calls in the causes.
 const MOST_CIRCLES: usize = 4;
 const MOST_CALLS: usize = 4;
 /// Maximum number of near misses in the causes.
 const MOST_NEAR: usize = 6;
-/// Longer cycles are abbreviated.
+/// Maximum number of ranks of a cycle that is written out; longer cycles are abbreviated.
 const LONG_CIRCLE: usize = 8;

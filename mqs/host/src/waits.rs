@@ -33,16 +33,16 @@ pub enum RankState {
 pub struct RankWait {
     /// Name of the function, such as `MPI_Recv`.
     pub call: String,
-    /// Whether all pending operations must end; if not, one is enough.
+    /// Whether the call ends only after all pending operations; if not, after one of them.
     pub all: bool,
     /// The operations that the call waits for and that are not yet matched.
     pub pending: Vec<AwaitedOperation>,
     /// Whether the call also waits for something that the library does not list.
     pub more: bool,
-    /// Whether the call also waits for a send or receive that is already matched, which needs no further call of a
-    /// peer.
+    /// Whether the call also waits for a send or receive that is already matched: such an operation needs no further
+    /// call of a peer.
     pub moves: bool,
-    /// If the call needs all of several requests: the number of complete requests, and of all.
+    /// If the call needs all of several requests: the number of complete requests, and the number of all.
     pub done: Option<(u32, u32)>,
 }
 
@@ -68,12 +68,13 @@ pub struct AwaitedOperation {
     pub ranks: Vec<i32>,
     /// Whether all of `ranks` must act; if not, one is enough.
     pub all: bool,
-    /// Whether the peers have already done their part, so the operation ends without further calls of `ranks`.
+    /// Whether the peers have already done their part: the operation can end without further calls of the peers.
     pub under_way: bool,
-    /// For a collective: whether all ranks are in this call on the communicator or past it, but some in another
-    /// collective, or with another root or size.
+    /// For a collective: whether all ranks have come to the call with this number on the communicator, but some of them
+    /// to another collective, or with another root or size.
     pub mixed: bool,
-    /// Whether it is a nonblocking collective; the name of the blocking call is then not the collective's.
+    /// Whether it is a nonblocking collective. If so, the blocking call is a wait for the collective, and has another
+    /// name.
     pub begun: bool,
     /// Near misses.
     pub near: Vec<NearMiss>,
@@ -295,8 +296,8 @@ impl<'a> ReportIndex<'a> {
         }
     }
 
-    /// Collective mismatches. A missing root or size matches any: on an intercommunicator the root's group passes no
-    /// root, or `MPI_ROOT`.
+    /// Finds the collective mismatches. A missing root or size matches any other: on an intercommunicator the root's
+    /// group passes no root, or `MPI_ROOT`.
     fn mixed(&self) -> Vec<CollectiveMismatch> {
         let mut mixed = Vec::new();
         for entered in self.entered.values() {
@@ -350,8 +351,8 @@ impl<'a> ReportIndex<'a> {
         wait
     }
 
-    /// The operation behind a target, if it is listed and not yet matched. `near_misses`: whether to search near misses
-    /// of the operation.
+    /// The operation of a target; `None` if it is not listed, or already matched. `near_misses`: whether to search near
+    /// misses of the operation.
     fn target(
         &self,
         rank: &RankReport,
@@ -421,7 +422,7 @@ impl<'a> ReportIndex<'a> {
             tags.is_some_and(|tags| tags.contains(&it.tag) || tags.contains(&None))
         };
         let mut pending = AwaitedOperation::of(AwaitedKind::Send, comm, &ReceivePattern::of(it));
-        // A send that waits only for flow-control credits progresses while its receiver is in MPI.
+        // A send that waits only for room in the transport progresses while its receiver is in MPI.
         let waits_for_room = it.words.iter().any(|text| text.contains("waits for room"));
         let reads = peer.is_some_and(|peer| self.calls.get(&peer).is_some_and(|it| !it.is_empty()));
         pending.under_way = fits(Some(me)) || fits(None) || (waits_for_room && reads);
@@ -462,8 +463,8 @@ impl<'a> ReportIndex<'a> {
         pending
     }
 
-    /// The collective `name` that rank `me` waits in. Another rank has not come if it has called this collective on the
-    /// communicator fewer times than rank `me` has, including this call.
+    /// The collective `name` that rank `me` waits in. Another rank has not come to this call if it has called the
+    /// collective on the communicator fewer times than rank `me` has, counting this call.
     fn collective(
         &self,
         me: i32,
@@ -484,8 +485,8 @@ impl<'a> ReportIndex<'a> {
             pending.near.extend(other.map(|other| theirs.near(other)));
         }
         let has_entered = |rank: i32| entered.iter().any(|it| it.rank == rank);
-        // Counts are per collective, so they are compared only if no rank is in another collective, or in this one with
-        // another root.
+        // Counts of calls are per collective. So they are compared only if each rank here is in this collective, with
+        // this root.
         let is_same = pending.near.iter().all(|it| it.other == Difference::Size);
         let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
         let is_later = |rank: i32| self.is_past(rank, comm.id, it.place);
@@ -548,7 +549,8 @@ impl<'a> ReportIndex<'a> {
         }
     }
 
-    /// The name of the collective that `target` of rank `rank` is, if it is a collective on the communicator `id`.
+    /// The name of the collective that `target` of rank `rank` is; `None` if it is not a collective on the communicator
+    /// `id`.
     fn is_in<'t>(&'t self, target: &'t AwaitedTarget, rank: i32, id: u64) -> Option<&'t str> {
         let comms = &self.by_rank.get(&rank)?.communicators;
         let (comm, name) = match target {
@@ -658,8 +660,8 @@ struct CollectiveFacts {
     bytes: Option<i64>,
 }
 
-/// The facts of a nonblocking collective. Calls of the same collective that were started after it are not counted in
-/// `number`.
+/// The facts of a nonblocking collective. In these, `number` does not count calls of the same collective that were
+/// started later.
 fn facts(comm: &CommReport, it: &report::NonblockingCollective) -> CollectiveFacts {
     let calls = comm
         .calls
@@ -678,9 +680,9 @@ fn facts(comm: &CommReport, it: &report::NonblockingCollective) -> CollectiveFac
     }
 }
 
-/// Whether the count of calls gives the number of each call in progress. In a collective that synchronizes all ranks,
-/// no later call can have ended before an earlier one. In other collectives a later call may have ended, so all counted
-/// calls must be in progress.
+/// Whether the number of each call in progress follows from the count of calls. In a collective that synchronizes all
+/// ranks, no later call can have ended before an earlier one. In other collectives a later call may have ended, so all
+/// counted calls must be in progress.
 fn is_counted(comm: &CommReport, name: &str) -> bool {
     let calls = comm.calls.iter().filter(|it| collective_of(it) == name);
     let begun = comm.begun.iter().filter(|it| it.name == name);
@@ -722,8 +724,8 @@ fn called(comm: &CommReport, name: &str) -> Option<i32> {
     it.map(|it| it.called)
 }
 
-/// Whether a rank in this collective waits for every other rank. (In other collectives that depends on counts, which
-/// are unknown here.)
+/// Whether a rank in this collective waits for every other rank. In other collectives that depends on the counts of
+/// data, which are unknown here.
 fn needs_all(name: &str) -> bool {
     const ALL: [&str; 7] = [
         "Barrier",

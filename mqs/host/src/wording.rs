@@ -37,7 +37,7 @@ pub fn ranks(list: &[i32]) -> String {
     }
 }
 
-/// Formats runs: three or more consecutive ranks as `first-last`.
+/// Formats sorted ranks: three or more consecutive ones as `first-last`, any other by itself.
 fn runs(sorted: &[i32]) -> Vec<String> {
     let mut runs: Vec<(i32, i32)> = Vec::new();
     for rank in sorted {
@@ -63,8 +63,8 @@ pub fn verb(list: &[i32], one: &'static str, many: &'static str) -> &'static str
     if list.len() == 1 { one } else { many }
 }
 
-/// The lines, sorted by first rank. Ranks with equal states share a line; so do `MANY` or more ranks whose states are
-/// equal if peers are named by their distance.
+/// The lines, sorted by first rank. Ranks with equal texts share a line. Of the other ranks, `MANY` or more share a
+/// line if their texts are equal when peers are named by their distance.
 #[must_use]
 pub fn lines(waits: &JobWaits) -> Vec<RankLine> {
     let numbered = || (0..).zip(&waits.states);
@@ -108,7 +108,7 @@ fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine
 #[derive(Clone, Copy, Debug)]
 struct PeerNames {
     me: i32,
-    /// If given, peers are named by their distance in a ring of this many ranks.
+    /// `Some`: peers are named by their distance in a ring of this many ranks. `None`: by their numbers.
     size: Option<i32>,
 }
 
@@ -326,7 +326,7 @@ pub fn bytes(bytes: i64) -> String {
     }
 }
 
-/// Minimum number of ranks, waiting for peers at equal distances, that share a line.
+/// Minimum number of ranks that share a line because their peers are at equal distances.
 const MANY: usize = 3;
 /// Maximum number of pending operations listed for one call.
 const MOST_PENDING: usize = 6;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs jobs that call each collective correctly, and with each mistake of one rank. The verdict of `rmpi-queues` is
-//! compared with the outcome of the job. `cargo xtask test debuggers` installs rmpi and runs a sample;
+//! Runs a job for each collective without a mistake, and a job for each mistake of one rank. Compares the verdict of
+//! `rmpi-queues` with the outcome of the job. `cargo xtask test debuggers` installs rmpi and runs a sample;
 //! `RMPI_TEST_GRID=all` runs every case, in about twenty minutes. `RMPI_TEST_GRID=bcast` runs the cases whose name
 //! contains `bcast`; `RMPI_TEST_SEED` selects another sample.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -133,7 +133,7 @@ impl Job {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// The answer of `rmpi-queues`, unless the job has ended.
+    /// The answer of `rmpi-queues`; `None` if it gives no verdict code, as after the end of the job.
     fn query(&self) -> Option<Answer> {
         let mut query = installed("rmpi-queues");
         let output = query.arg(self.0.id().to_string()).output().unwrap();
@@ -201,7 +201,7 @@ fn check(program: &Path, case: &Case) -> Result<Outcome, String> {
                 };
             }
             _ if job.has_ended() => return Ok(Outcome::Ended),
-            // Up to this time the job may still progress.
+            // Until this time has passed, the job may still progress.
             _ if lasted < if ends { ENDS } else { STANDS_STILL } => {}
             _ if ends => return Err(format!("{}: it has not ended", case.name())),
             Some(answer) if answer.kind == Kind::NoVerdict => {
@@ -334,11 +334,11 @@ const COUNTS: &[usize] = &[1, 1500, 25_000, 300_000];
 /// Cases in a sample: enough for at least one of each collective with each mistake.
 const SAMPLE: usize = 140;
 const SEED: u64 = 1;
-/// Number of concurrent jobs, which sleep most of the time.
+/// Number of concurrent jobs. Jobs sleep most of the time.
 const TOGETHER: usize = 8;
-/// A job that runs longer than this is most likely stuck, since progress takes milliseconds.
+/// Time after which a running job is most likely stuck: progress takes milliseconds.
 const STANDS_STILL: Duration = Duration::from_secs(3);
-/// On any machine, a job without a deadlock ends within this time.
+/// Time within which a job without a deadlock ends on any machine.
 const ENDS: Duration = Duration::from_secs(30);
 /// Time for which a job is watched after a verdict of deadlock.
 const STAYS: Duration = Duration::from_secs(1);

@@ -57,8 +57,8 @@ fn ours() -> Vec<String> {
     [communicator, operation, basic, image, process].concat()
 }
 
-/// Sizes and offsets that the interface defines, listed independently of header and library. They are those in which
-/// documents on the interface differ from practice.
+/// Sizes and offsets that the interface defines, listed independently of header and library. These are the ones for
+/// which documents on the interface differ from practice.
 const FIXED: [&str; 12] = [
     "mqs_communicator 88",
     "mqs_communicator.name 24",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks under random traffic are stopped at random instants, and the report on each rank must be consistent with the
-//! journal that the rank keeps (`journal/traffic.c`), which is read at the same stop.
+//! Stops ranks under random traffic at random instants. Each rank keeps a journal of its operations
+//! (`journal/traffic.c`), which is read at the same stop; the report on the rank must be consistent with it.
 //!
 //! MQS-031..034, MQS-035..047, MQS-084..088, MQS-091, MQS-092, for queues that change between stops.
 //!
@@ -29,7 +29,8 @@ const VARIABLE: &str = "RMPI_TEST_PREFIX";
 const STOPS: usize = 300;
 const RANKS: usize = 3;
 
-/// Kinds of jobs: number of threads, and whether complete sends stay listed until they are collected.
+/// Kinds of jobs: number of threads, and whether the library lists complete sends until they are collected
+/// (`MPIR_being_debugged`).
 const KINDS: [(usize, bool); 3] = [(2, false), (2, true), (1, false)];
 
 fn installed(name: &str) -> PathBuf {
@@ -66,7 +67,7 @@ fn mqs_084_088_queues_read_at_any_instant_are_consistent() {
         }
     }
     println!("{seen:?}");
-    // Every kind of operation occurred often enough.
+    // Checks that every kind of operation occurred often enough.
     let least = (stops / 10).max(1);
     assert!(
         seen.sends > least && seen.receives > least && seen.unexpected > least,
@@ -94,7 +95,7 @@ struct Seen {
     in_calls: usize,
     probes: usize,
     collectives: usize,
-    /// Operations that were left out because the rank was stopped while it changed them.
+    /// Operations that were not reported because the rank was stopped while it changed them.
     changing: usize,
 }
 

@@ -106,7 +106,7 @@ fn start(name: &str, text: &str) -> Running {
     running
 }
 
-/// All communicators, once `is_ready` accepts them.
+/// Reads the communicators repeatedly until `is_ready` accepts them, and returns them.
 fn poll(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
     loop {
         let mut ranks = queues::inspect(pid).unwrap();
@@ -125,7 +125,7 @@ fn short(queue: &[OperationReport]) -> Vec<(Option<i64>, Option<i64>, i64)> {
     queue.iter().map(|it| (it.peer, it.tag, it.bytes)).collect()
 }
 
-/// Items and their datatype.
+/// Number of items and datatype of each operation.
 fn data(queue: &[OperationReport]) -> Vec<Option<(u64, &str)>> {
     let known = queue.iter().map(|it| it.items.zip(it.datatype.as_deref()));
     known.collect()
@@ -151,7 +151,8 @@ fn mqs_095_pending_operations_are_read_through_the_programs_library() {
     assert_eq!(short(&halo.receives), all, "also that of a blocking call");
     assert_eq!(short(&myself.sends), [(Some(0), Some(23), 8)]);
     assert_eq!(data(&world.receives), [of(100, "MPI_INT")]);
-    // The first of these receives goes by the express lane; the second is that of a blocking call.
+    // The first of these receives was posted on the fast path of the entry points; the second is that of a blocking
+    // call.
     let two = [of(24, "MPI_CHAR"), of(5, "MPI_DOUBLE")];
     assert_eq!(data(&halo.receives), two);
     assert_eq!(data(&myself.sends), [of(8, "MPI_CHAR")]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of `mqs/examples` over several hosts, which are all this machine: the remote shell is a script that runs its command in
-//! a nearly empty environment. `cargo xtask test debuggers` installs rmpi and runs this.
+//! Runs programs of `mqs/examples` over several hosts. All of these are this machine: the remote shell is a script that
+//! runs its command in a nearly empty environment. `cargo xtask test debuggers` installs rmpi and runs this.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MQS-059..061 and MQS-096 on the side of the debugger: types from debug information in every place in which compilers and
-//! distributions put it.
+//! MQS-059..061 and MQS-096 on the side of the debugger: types are found in debug information in every place in which
+//! compilers and distributions put it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]

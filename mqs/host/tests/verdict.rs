@@ -407,7 +407,8 @@ fn different_roots_deadlock_once_all_ranks_have_called() {
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
 }
 
-/// The third rank has received its data from the second rank, and waits for the other two ranks in the next call.
+/// The third rank has already received its data from the second rank, and waits in the next call for the other two
+/// ranks.
 #[test]
 fn different_roots_deadlock_after_a_third_rank_has_left() {
     let bcast = |me: i32, root: i64| {
@@ -521,7 +522,7 @@ fn different_byte_counts_deadlock_though_some_ranks_have_left() {
         (verdict.kind, &verdict.stuck[..]),
         (VerdictKind::Deadlock, &[0, 1][..])
     );
-    // The first two ranks may wait for the third, which has not come.
+    // The first two ranks may wait for the third, which has not called the collective.
     let verdict = verdict_of(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
     let verdict = verdict_of(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
@@ -543,7 +544,7 @@ fn nonblocking_collectives_in_different_order_deadlock() {
     assert_eq!(verdict.causes.len(), 3, "{:?}", verdict.causes);
     let verdict = verdict_of(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
     assert_eq!(verdict.kind, VerdictKind::NoVerdict);
-    // Rank 1 has come to only one of two barriers.
+    // Rank 1 has called only one of two barriers.
     let once = rank(1, 2)
         .receives(0, 7, "MPI_Recv")
         .has_called("Barrier", 1);

@@ -153,7 +153,7 @@ impl Model {
         self.image()
     }
 
-    /// A process with this memory, which this function does not mark as initialized.
+    /// A process with this memory. Unlike [`process`](Self::process), this does not mark MPI as initialized.
     pub(crate) fn image(&self) -> Fake {
         let mut memory = vec![
             bytes_of(&*self.anchor, 1),
@@ -350,7 +350,7 @@ const fn predefined(handle: u32, bytes: u64, name: &str) -> TypeRow {
 
 thread_local! {
     static ALLOCATED: Cell<i64> = const { Cell::new(0) };
-    /// Number of allocations that still succeed before the allocator fails.
+    /// Number of further allocations that succeed; the one after these fails.
     pub(crate) static PATIENCE: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 

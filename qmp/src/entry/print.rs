@@ -20,7 +20,7 @@ use crate::status::{
     OperationOutcome, QmpFailure, QmpStatus, TEXTS, last_outcome, record, status_text,
 };
 
-/// The prefix of printed lines: node, number of nodes, and host.
+/// The prefix of printed lines: the node, the number of nodes, and the host.
 pub fn prefix() -> CString {
     let known = state::visit(|state| state.prefix.clone());
     known.unwrap_or_else(|| c"QMP".to_owned())
@@ -61,7 +61,7 @@ fn mpi_error_text(code: c_int) -> &'static CStr {
     TEXTS.intern(&text).unwrap_or(c"an unknown code")
 }
 
-/// Visits the outcome of the last operation of a message or, for NULL, of this thread.
+/// Passes to `of` the outcome of the last operation of a message or, for NULL, of this thread.
 fn outcome<R>(message: usize, of: impl Fn(&OperationOutcome) -> R) -> R {
     if message == 0 {
         return last_outcome(of);

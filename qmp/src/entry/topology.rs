@@ -18,7 +18,7 @@ use crate::machine::{self, with_comm};
 use crate::state;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Prints why a grid is refused, as libqmp does, because a program that ignores the status crashes soon after.
+/// Prints why a grid is refused, as libqmp does: a program that ignores the status crashes soon after.
 fn report_error(function: &str, result: Result<()>) -> Result<()> {
     if let Err(failure) = &result {
         print_error(&format!("{function}: {}", failure.text));
@@ -229,8 +229,8 @@ pub extern "C" fn QMP_comm_get_logical_coordinates_from(comm: usize, node: c_int
     coordinates_to_free(Some(comm), node)
 }
 
-/// `QMP_get_logical_coordinates_from` of the QMP 2.0 document: the library keeps the memory, which the caller must not
-/// free.
+/// `QMP_get_logical_coordinates_from` of the QMP 2.0 document: the memory belongs to the library, and the caller must
+/// not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn qmp2004_get_logical_coordinates_from(node: c_int) -> *const c_int {
     let found = with_comm(None, |comm| {

@@ -27,7 +27,8 @@ pub fn layout(lattice: &[c_int], nodes: usize, hosts: &NodeHosts) -> Result<Vec<
     found.ok_or_else(|| QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, why_not(&lattice, nodes)))
 }
 
-/// The dimensions of each node's part when a grid divides a lattice; missing axes of the grid have one node.
+/// The dimensions of each node's part of a lattice that a grid divides. If the grid has fewer axes than the lattice,
+/// each missing axis counts as one node.
 pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
     let lattice = positive(lattice, "dimensions of the lattice")?;
     if grid.len() > lattice.len() {
@@ -52,8 +53,8 @@ pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
         .collect())
 }
 
-/// Calls `visit` with every grid of `nodes` that divides the lattice, starting with those that divide the first axes
-/// least, until `visit` returns false. Returns false if `visit` did.
+/// Calls `visit` with every grid of `nodes` nodes that divides the lattice. Grids that divide the first axes least come
+/// first. Ends and returns false as soon as `visit` returns false.
 fn divisions(lattice: &[usize], nodes: usize, visit: &mut dyn FnMut(&[usize]) -> bool) -> bool {
     let mut grid = [1; AXES_MAX];
     divide(lattice, &mut grid[..lattice.len()], 0, nodes, visit)
@@ -81,12 +82,13 @@ fn divide(
     true
 }
 
-/// Criteria, smallest is best: whether even edges become odd, surface over all sides of a part, surface between nodes.
+/// Criteria, of which the smallest value is best: whether even edges become odd, surface over all sides of a part,
+/// surface between nodes.
 type Shape = (bool, u128, u128);
 
 struct BestGrid<'a> {
     lattice: &'a [usize],
-    /// Nodes per block if hosts form blocks of the grid; `None`: blocks are useless.
+    /// Nodes per block, if the nodes of a host can form blocks of the grid; `None`: blocks are useless.
     each: Option<usize>,
     /// The best grid so far: the shape of its parts, its surface between hosts, and the grid itself.
     found: Option<(Shape, u128, Vec<usize>)>,
@@ -129,7 +131,7 @@ fn why_not(lattice: &[usize], nodes: usize) -> String {
     )
 }
 
-/// Maximum distance of the suggested numbers of nodes.
+/// Maximum difference between the given number of nodes and a suggested one.
 const MAX_DISTANCE: usize = 1000;
 
 #[cfg(test)]
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(grid(&[8, 8, 8, 8], 16), [2, 2, 2, 2]);
         // Parts of 3x4 would be squarer than those of 6x2, but have an odd edge.
         assert_eq!(grid(&[12, 12], 12), [2, 6]);
-        // An edge that is odd in the lattice does not count.
+        // An edge that is odd in the whole lattice may be odd in the parts.
         assert_eq!(grid(&[4, 4, 3], 4), [2, 2, 1]);
         // No grid gives parts in which all edges are even.
         assert_eq!(grid(&[12, 12, 12], 48), [3, 4, 4]);
