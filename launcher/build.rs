@@ -7,8 +7,8 @@ fn main() {
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=MPIR_*");
     // Tools that identify launchers by their symbols, such as LaunchMON, identify this one by this name.
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=rmpi_launcher");
-    // At a fixed address: LaunchMON takes the addresses of a launcher's symbol table for those in the process. It
-    // follows the compiler's `-pie`, and the last of the two counts. Stack, heap and libraries still have random
-    // addresses.
+    // The program is loaded at a fixed address, because LaunchMON uses the addresses in the symbol table of a
+    // launcher's file as addresses in the process. This option follows the `-pie` of the compiler, and the linker
+    // applies the last one. Stack, heap and libraries still have random addresses.
     println!("cargo:rustc-link-arg-bins=-no-pie");
 }

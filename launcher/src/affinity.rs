@@ -3,9 +3,9 @@
 //! computation has no side effects.
 //!
 //! By default:
-//! - With at least as many cores as ranks, each rank is bound to an even, contiguous share of the cores. With as many
-//!   ranks as cores, each rank gets one core; with fewer ranks, each gets several cores, which its threads can use. A
-//!   single rank keeps the whole mask. All ranks keep the whole mask if a quota grants less than the CPUs of the mask.
+//! - With at least as many cores as ranks, each rank is bound to an even, contiguous share of the cores. If the share
+//!   is several cores, the rank's threads can use all of them. A single rank keeps the whole mask. All ranks keep the
+//!   whole mask if a quota grants less than the CPUs of the mask.
 //! - With more ranks than cores, contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is
 //!   more than ten times cheaper than one across CPUs. The daemon's `affinity_control` removes the preference from a
 //!   rank that waits long for its CPU while another CPU is idle.
@@ -58,14 +58,15 @@ pub struct Policy {
     pub mapping: Mapping,
     /// CPUs per rank that were requested from the batch system; 0 if no number was requested.
     pub cpus_per_rank: u32,
-    /// Whether a quota grants less than the CPUs of the mask, which means that other processes use these CPUs too.
+    /// Whether other processes use the CPUs of the mask too: a quota grants less than these CPUs, or ranks of another
+    /// host of the job run on some of them.
     pub shared: bool,
 }
 
 /// How strictly a rank is bound to its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AffinityStrength {
-    /// Its mask is not changed.
+    /// The rank's CPU mask is not changed.
     Free,
     /// Bound until the daemon finds that the binding slows the ranks down.
     Preferred,
@@ -109,7 +110,8 @@ pub fn affinities(topology: &CpuTopology, ranks: u32, policy: Policy) -> Vec<Ran
     seats.iter().map(place).collect()
 }
 
-/// One of the ranks of a domain; a domain is a part of the machine.
+/// The position of a rank in a domain, which is the machine or a part of it: the rank is number `seat` of the domain's
+/// `seats` ranks.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     domain: &'a CpuTopology,
@@ -262,8 +264,8 @@ struct DomainSlot {
     number: usize,
 }
 
-/// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all domains are full;
-/// then each domain accepts as many ranks again.
+/// Assigns ranks round-robin to domains; domain `i` has `rooms[i]` cores. A domain with a rank per core is full and is
+/// skipped. When all domains are full, each accepts as many ranks again.
 fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);
@@ -279,7 +281,7 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
         }
         round += usize::from(seats.len() == before);
     }
-    // If the topology has no CPUs, because the mask is unknown, all ranks get the first place.
+    // If the topology has no CPUs, because the mask is unknown, all ranks get number 0 of domain 0.
     seats.resize(
         ranks,
         DomainSlot {
@@ -290,8 +292,8 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     seats
 }
 
-/// The part of `count` items that belongs to `seat`. It is never empty; two seats share an item only if there are more
-/// seats than items.
+/// The part of `count` items that belongs to seat number `seat` of `seats` seats. It is never empty. Two seats share an
+/// item only if there are more seats than items.
 fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
     let start = seat * count / seats.max(1);
     let end = (seat + 1) * count / seats.max(1);

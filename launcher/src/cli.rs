@@ -29,7 +29,7 @@ pub struct JobLimits {
 }
 
 impl JobLimits {
-    /// The most ranks that these nodes can have.
+    /// Maximum number of ranks that these nodes can have.
     fn most_ranks(self) -> u32 {
         self.nodes.saturating_mul(MAX_LOCAL_RANKS)
     }
@@ -550,7 +550,7 @@ fn per_host_number(text: &str) -> Result<u32, UsageError> {
     })
 }
 
-/// Checks that there is a CPU for each rank, if the user requires that.
+/// If the user requires it (`NOOVERSUBSCRIBE`): checks that there is a CPU for each rank.
 fn check_oversubscription(
     request: &JobRequest,
     room: JobLimits,
@@ -593,8 +593,8 @@ fn gdb_reads(
     Ok(())
 }
 
-/// The program of these options, with its number of ranks. The pair has the limits and the default number of ranks. It
-/// is an error if the default is `None` and neither the options nor the slots of hosts determine a number.
+/// The program of these options, with its number of ranks. The pair has the limits, and the number of ranks of a
+/// program without `-n`. If this number is `None`, the program needs `-n` or, in a job over hosts, `--host`.
 fn app(
     options: Options,
     (room, unsaid): (JobLimits, Option<u32>),

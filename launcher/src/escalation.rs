@@ -19,7 +19,7 @@ pub(crate) enum EscalationStep {
 pub(crate) struct Escalation(VecDeque<(Instant, EscalationStep)>);
 
 impl Escalation {
-    /// The steps after a failure: SIGTERM at once, SIGKILL after 1 s.
+    /// The steps after a failure: SIGTERM immediately, SIGKILL after 1 s.
     pub(crate) fn failure(now: Instant) -> Self {
         Self::new(
             now,
@@ -30,7 +30,7 @@ impl Escalation {
         )
     }
 
-    /// The steps after a signal that requests the end of `rmpiexec`: first this signal is forwarded.
+    /// The steps after a signal that requests the end of `rmpiexec`. The first step forwards this signal.
     pub(crate) fn signal(signal: Signal, now: Instant) -> Self {
         let first = (0, EscalationStep::Signal(signal));
         match signal {
@@ -48,7 +48,7 @@ impl Escalation {
         }
     }
 
-    /// The only step is SIGKILL, at once.
+    /// A single step: SIGKILL immediately.
     pub(crate) fn kill(now: Instant) -> Self {
         Self::new(now, &[(0, EscalationStep::Kill)])
     }

@@ -10,7 +10,9 @@ pub(crate) struct RankFailure {
     pub(crate) rank: u32,
     /// The process that the daemon started for it.
     pub(crate) pid: u32,
-    /// Whether the rank had called `MPI_Finalize` when it failed: then the other ranks are not ended.
+    /// `true`: the rank's process ended with an error after `MPI_Finalize`, and the front does not end the other ranks.
+    /// `false`: any other failure, also of a rank that never called `MPI_Init`; by default the front then ends the
+    /// other ranks.
     pub(crate) finalized: bool,
     /// The cause.
     pub(crate) how: FailureCause,
@@ -32,7 +34,7 @@ pub(crate) enum FailureCause {
     },
     /// Ended with this code, which is not 0.
     Code(i32),
-    /// Ended with this code after `MPI_Init`, without `MPI_Finalize`.
+    /// Ended with this code, possibly 0, after `MPI_Init` (or the initialization of PMI) and without `MPI_Finalize`.
     Unfinalized(i32),
     /// Called `MPI_Abort`.
     Abort {
@@ -48,7 +50,7 @@ pub(crate) enum FailureCause {
         /// Error text, which completes a sentence after "was ended by".
         message: String,
     },
-    /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it continues.
+    /// MPI process `pid` ended without `MPI_Finalize`, and the script that started it continues.
     Deserted {
         /// The process that had called `MPI_Init`.
         pid: u32,

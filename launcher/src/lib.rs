@@ -19,20 +19,22 @@
 //! (`PR_SET_PDEATHSIG`).
 //!
 //! # Decisions
-//! - Without `-n` there is one rank per CPU of the shell's mask. With several programs, each program needs `-n`.
+//! - Without `-n` there is one rank per CPU of the shell's mask. With several programs, each program needs `-n`, or
+//!   `--host` in a job over hosts.
 //! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. Which exits of a rank are failures: see
 //!   `failure` and the daemon's `rank`.
-//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C all ranks get SIGINT, after 2 s
-//!   SIGTERM and after another 5 s SIGKILL; after a second Ctrl-C they get SIGKILL at once.
-//! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks continue.
+//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL, unless the user has given `--keep-going`. After
+//!   Ctrl-C all ranks get SIGINT, after 2 s SIGTERM and after another 5 s SIGKILL. After a second Ctrl-C they get
+//!   SIGKILL immediately.
+//! - If a rank fails after `MPI_Finalize`, the other ranks continue. The first failure determines the job's exit code.
 //! - Processes that a rank started and that are still running when the ranks have ended get SIGTERM after 0.5 s and
 //!   SIGKILL after another second.
 //! - The front is the starter process of the MPIR interface (`mpir`, `front::Debugger`): debuggers find the ranks'
 //!   processes in the front's memory. If a debugger starts the job, the ranks are held (the daemon's `hold`) until it
 //!   has attached.
 //!
-//! Threads: the daemon has exactly one thread, since it forks. The front has one thread, and one more per output once
-//! something is written to that output.
+//! Threads: the daemon has exactly one thread, since it forks. The front has one thread, and one writer thread for each
+//! of its outputs.
 //! Units: times are given in seconds on the command line, and as `Duration` in the code.
 
 mod affinity;
@@ -216,7 +218,7 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
-/// Most daemons that one machine may have.
+/// Maximum number of daemons on one machine.
 const MOST_NODES: u32 = 1024;
 
 /// Number of daemons on this machine, from the value of `RMPI_LOCAL_NODES`. The ranks are divided among the daemons as

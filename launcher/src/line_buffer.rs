@@ -3,7 +3,7 @@
 //! newline. The exceptions are the last piece of a stream, and lines longer than [`LONGEST_LINE_BYTES`], which are
 //! returned in parts.
 
-/// Shorter lines are returned whole. A longer line may be split, but no byte is lost.
+/// Limit in bytes: shorter lines are returned whole. A longer line may be split, but no byte is lost.
 pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 /// The unfinished line of a stream.

@@ -18,12 +18,12 @@ use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::CString;
 use wireup::Record;
 
-/// Most output bytes that a daemon may have in flight.
+/// Maximum number of output bytes that a daemon may have in flight.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
-/// Most bytes of standard input that the front may have in flight.
+/// Maximum number of bytes of standard input that the front may have in flight.
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// Longest frame, in bytes. The limit is large because a job may have many programs, each with an environment of its
+/// Maximum size of a frame, in bytes. It is large because a job may have many programs, each with an environment of its
 /// own.
 pub(crate) const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
@@ -623,7 +623,7 @@ impl Body<'_> {
     }
 }
 
-/// Appends a frame of this kind, whose body `body` appends.
+/// Appends a frame of kind `kind`. `body` appends the body of the frame.
 pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend([0, 0, 0, 0, kind]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starts a job over several hosts: forks a shepherd on this machine, which reaches the other hosts; collects the facts
 //! about each host, distributes the ranks, sends each daemon its part of the job, waits until all daemons are ready,
-//! and then starts all ranks at once. No rank is started on any host before all hosts are known to be usable.
+//! and then orders all of them to start their ranks. No rank is started on any host before all hosts are known to be
+//! usable.
 
 use crate::cli::{JobRequest, UsageError};
 use crate::connection::FrameConnection;
@@ -84,7 +85,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     }
     let stats = with_stats(&request, &mut programs)?;
     // The query server is opened before any rank is started, so `rmpi-queues` never finds ranks without a server. It is
-    // opened after the fork, since the child would keep its socket open.
+    // opened after the fork; otherwise the child would keep its socket open.
     let query_server = QueryServer::open(keys.job);
     let no_visits = query_server.as_ref().err().map(cause);
     let node_of = targets.node_of(&request);
@@ -458,7 +459,7 @@ fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
     files.transpose().map_err(|message| stop(message, 1))
 }
 
-/// Closes all connections, which ends the processes that were started, and waits for them.
+/// Closes all connections and waits for the processes that were started; they end when their connections close.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
     for target in 0..nodes.links() {
@@ -559,8 +560,8 @@ fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
     ))
 }
 
-/// Smallest limit of locked memory without a warning: enough for the memory that a rank registers at its start and for
-/// some buffers of its program.
+/// If the limit of locked memory is less than this, the user is warned. It is enough for the memory that a rank
+/// registers at its start and for some buffers of its program.
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
 /// Describes a host for `--verbose`.

@@ -78,8 +78,9 @@ impl PlacementPlan {
     }
 }
 
-/// Whether the topology need not be read: it is not displayed, the policy is the default, and there is a single rank or
-/// more ranks than CPUs, so that the affinities do not depend on it.
+/// Whether the plan is made without reading the topology: it is not displayed, the policy is the default, and there is
+/// a single rank or there are more ranks than CPUs. Then a rank gets all CPUs or prefers a single one, whatever the
+/// cores are.
 fn is_plain(request: &JobRequest, cpus: &CpuList) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);

@@ -44,7 +44,8 @@ pub(crate) const OF_A_HOST: [&str; 10] = [
 ];
 
 /// Makes OpenMP threads sleep between parallel regions; not set if the user has set one of [`TEAM_WAITS`]. By default
-/// the threads spin for longer than a time slice, and so take CPU time from the ranks for which their own rank waits.
+/// the threads of a rank spin for longer than a time slice. They take CPU time from other ranks, for which this rank
+/// may be waiting.
 const CALM_TEAMS: (&str, &str) = ("OMP_WAIT_POLICY", "passive");
 /// Variables of OpenMP and its libraries that control how a team waits.
 const TEAM_WAITS: [&str; 4] = [

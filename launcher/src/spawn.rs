@@ -26,7 +26,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Which of the descriptors 0, 1, 2 were closed when this process started. The standard library opens `/dev/null` for
-/// closed descriptors before `main`, and output to them would be lost without an error.
+/// closed descriptors before `main`. Without this record, output to them would be lost without an error.
 static CLOSED: OnceLock<[bool; 3]> = OnceLock::new();
 
 // SAFETY: an entry of this section is a pointer to a function. The loader calls the function once, with arguments that
@@ -213,9 +213,8 @@ pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Restores a signal's default action. It is needed for `SIGCHLD`, which may be inherited as ignored, in which case no
-/// child could be reaped; and for `SIGPIPE`, which this program ignores and the programs that it starts must not
-/// ignore.
+/// Restores a signal's default action. It is needed for two signals. `SIGCHLD` may be inherited as ignored, and then no
+/// child could be reaped. `SIGPIPE` is ignored by this program, and must not be ignored by the programs that it starts.
 pub(crate) fn default_action(signal: Signal) {
     // SAFETY: the default action is not a function, so there is no handler that must be async-signal-safe.
     let previous = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
@@ -244,9 +243,9 @@ pub(crate) fn is_traced() -> bool {
     tracer.is_some_and(|pid| pid.trim() != "0")
 }
 
-/// Raises a signal that this thread blocks, and delivers it, so that a debugger that traces this process sees it: a
-/// tracer does not see a signal that is read from a signalfd. Returns whether the debugger passed the signal on to this
-/// process.
+/// Shows a signal to the debugger that traces this process. A tracer does not see a signal that is read from a
+/// signalfd. So this raises the signal again, and unblocks it until it is delivered. Returns whether the debugger
+/// passed the signal on to this process.
 pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let action = SigAction::new(
         SigHandler::Handler(count_signal),

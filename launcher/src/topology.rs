@@ -193,7 +193,7 @@ impl fmt::Display for CpuTopology {
 
 /// The levels of the text form.
 const LEVELS: [&str; 4] = ["socket", "numa", "core", "pu"];
-/// Most CPUs of a machine in text form.
+/// Maximum number of CPUs of a machine in text form.
 const MOST: u32 = 8192;
 
 /// Describes what is wrong with the order of the levels; `None` if the order is valid. NUMA nodes and sockets may be in

@@ -92,7 +92,7 @@ fn folder(text: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Output of gdb with the installed commands loaded and these lines as input. `words` are appended to gdb's other
+/// Output of gdb with the installed commands loaded and these lines as input. `arguments` are appended to gdb's other
 /// arguments.
 fn gdb(folder: &Path, lines: &[&str], arguments: &[&str]) -> String {
     let mut command = Command::new("gdb");

@@ -44,7 +44,7 @@ fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Output of gdb with these lines as its script. `words` are appended to gdb's other arguments.
+/// Output of gdb with these lines as its script. `arguments` are appended to gdb's other arguments.
 fn gdb(lines: &str, arguments: &[&OsStr], folder: &Path) -> String {
     let script = folder.join("script.gdb");
     fs::write(&script, format!("{BEGIN}{lines}")).unwrap();
@@ -57,7 +57,7 @@ fn gdb(lines: &str, arguments: &[&OsStr], folder: &Path) -> String {
 }
 
 /// Output of gdb with these lines as its script, after the commands [`LAUNCH`], where the program is `rmpiexec` with
-/// arguments `words`.
+/// these arguments.
 fn gdb_starts(lines: &str, arguments: &[&str], folder: &Path) -> String {
     let launcher = installed("bin/rmpiexec");
     let mut all = vec![OsStr::new("--args"), launcher.as_os_str()];
@@ -71,7 +71,7 @@ fn expect(text: &str, parts: &[&str]) {
     }
 }
 
-/// How often gdb has printed `words`.
+/// How often `text`, the output of gdb, contains `expected`.
 fn printed(text: &str, expected: &str) -> usize {
     text.matches(expected).count()
 }

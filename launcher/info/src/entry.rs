@@ -18,7 +18,7 @@ impl TableEntry {
     /// Whether the text contains all words of `wanted`, ignoring case.
     pub(crate) fn is_about(&self, wanted: &str) -> bool {
         let text = self.text.to_lowercase();
-        // As one line, so that a line break between two words does not matter.
+        // The text becomes one line. So a line break between two words does not matter.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         wanted
             .to_lowercase()

@@ -147,8 +147,8 @@ pub fn run(message: impl Iterator<Item = OsString>) -> ExitCode {
     print(&pages.join("\n"), ExitCode::from(code))
 }
 
-/// The environment, without variables whose names are not UTF-8, which rmpi's names always are. Invalid UTF-8 in values
-/// is replaced.
+/// The environment variables whose names are UTF-8; all variables of rmpi are among them. Invalid UTF-8 in values is
+/// replaced.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         let value = value.to_string_lossy().into_owned();

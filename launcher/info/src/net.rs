@@ -63,7 +63,8 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
     Page { text, works }
 }
 
-/// Formats the addresses of provider tcp on this host. `rails`: most interfaces over which a large message is split.
+/// Formats the addresses of provider tcp on this host. `rails`: the maximum number of interfaces over which a large
+/// message is split.
 pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {

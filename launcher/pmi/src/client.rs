@@ -30,7 +30,7 @@ pub struct Client {
     /// PMI-1: name of the key-value space; PMI-2: name of the job. All processes of a job have the same name here, and
     /// jobs on one host have different ones.
     job: String,
-    /// Longest value, including a terminating zero byte.
+    /// Maximum size of a value in bytes, including a terminating zero byte.
     value_bytes: usize,
     fence: Fence,
 }
@@ -40,8 +40,8 @@ pub struct Client {
 enum Fence {
     Over,
     Begun,
-    /// The PMI-2 server has acknowledged the fence, perhaps before the fence was over (MPICH's server does that). A get
-    /// was sent, whose reply arrives when the fence is over.
+    /// The PMI-2 server has acknowledged the fence. MPICH's server may do that before the fence is over. So the client
+    /// has sent a get: its reply arrives when the fence is over.
     Requested,
 }
 
@@ -296,7 +296,8 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the last fence is over, or none was started. Does not block.
+    /// Whether the last fence is over, or none was started. Handles the server's messages about the fence that have
+    /// arrived; does not block.
     ///
     /// # Errors
     /// When the server is gone, or sends a message that does not belong to a fence.
@@ -501,11 +502,12 @@ fn clip(text: &str) -> String {
 }
 
 const LENGTH_BYTES: usize = 6;
-/// Longest message that is accepted from a server, in bytes.
+/// Maximum size of a message from a server, in bytes; a longer message is an error.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Most bytes of a value that all servers preserve; longer values are split into pieces.
+/// Maximum size in bytes of a value that all servers preserve. Longer values are split into pieces of at most this
+/// size.
 const LONGEST_PIECE: usize = 900;
-/// Smallest limit of a piece in bytes; a lower limit that the server reports is raised to it.
+/// Minimum of the limit for a piece, in bytes. If the server reports a lower limit, this one is used.
 const SHORTEST_PIECE: usize = 32;
 
 #[cfg(test)]

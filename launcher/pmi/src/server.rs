@@ -229,7 +229,7 @@ impl ClientSession {
 const LONGEST_NAME: usize = 256;
 const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1024;
-/// Longest line that is accepted; valid lines are far shorter.
+/// Maximum size of a line in bytes; valid lines are far shorter.
 const LONGEST_LINE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

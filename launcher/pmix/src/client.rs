@@ -184,7 +184,7 @@ impl Client {
         };
         let read = read(value);
         if let Some(free) = self.functions.free_value {
-            // SAFETY: `found` is one value that the library has made and that is not used any more.
+            // SAFETY: `found` is one value that the library has allocated. It is not used after this call.
             unsafe { free(found, 1) };
         }
         Ok(read)
@@ -281,8 +281,8 @@ fn string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Most bytes of a string, with its terminating zero byte. `put` of this client stores shorter strings only, so a
-/// longer string is not a valid value.
+/// Maximum size of a string that [`Client::get`] returns, in bytes, with its terminating zero byte. A longer string
+/// counts as no value.
 const MOST_TEXT_BYTES: usize = 1 << 20;
 /// `PMIX_OPERATION_SUCCEEDED`.
 const OPERATION_SUCCEEDED: Status = -157;

@@ -4,7 +4,7 @@
 
 use std::net::Ipv6Addr;
 
-/// Most hosts that one word may name; a word with more is an error.
+/// Maximum number of hosts that one word may name; a word with more is an error.
 pub const MOST_HOSTS: usize = 65_536;
 
 /// Number of slots that follows a host's name in a word.
@@ -147,11 +147,11 @@ pub fn slots(text: &str) -> Result<u32, WordError> {
     }
 }
 
-/// Most slots of a host; a larger number is an error, since no system has so many processes.
+/// Maximum number of slots of a host. A larger number is an error, because no system has so many processes.
 const MOST_SLOTS: u32 = 1 << 22;
 
-/// Formats names as a list that [`split`] and [`read`] parse into the same names, in order: `n[01-16],m2`. Names have
-/// no brackets or commas.
+/// Formats names as a list that [`split`] and [`read`] parse into the same names, in order: `n[01-16],m2`. The names
+/// must not contain brackets or commas.
 #[must_use]
 pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut runs: Vec<NumberedNames<'a>> = Vec::new();

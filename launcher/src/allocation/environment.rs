@@ -35,7 +35,7 @@ pub(crate) trait JobEnvironment {
 /// The environment of this process.
 pub(crate) struct ProcessEnvironment;
 
-/// Size of the largest file that is read.
+/// Maximum size of a file that is read, in bytes.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
 impl JobEnvironment for ProcessEnvironment {

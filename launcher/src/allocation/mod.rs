@@ -102,7 +102,7 @@ pub struct Allocation {
     pub cpus_per_rank: Option<u32>,
     /// Command that starts a program on one of the hosts, up to the host's name. `None`: hosts are reached by `ssh`.
     pub command: Option<Vec<String>>,
-    /// Command that starts a program on many of the hosts at once.
+    /// Command that starts a program on many of the hosts in one step; `None` if the batch system has none.
     pub steps: Option<StepLauncher>,
     /// The variable or command that names the hosts.
     pub source: String,
@@ -191,7 +191,8 @@ impl Allocation {
         )
     }
 
-    /// The command that starts a program on all these hosts at once, up to the program's name.
+    /// The command that starts a program on all these hosts in one step, up to the program's name. `None` if the batch
+    /// system has no such command, or if some host has a user name or a relative name.
     pub(crate) fn step(&self, hosts: &[RemoteHost]) -> Option<Vec<String>> {
         let is_plain = |host: &RemoteHost| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
@@ -324,8 +325,8 @@ fn job_variable(manager: Manager) -> &'static str {
     }
 }
 
-/// Reads the allocation of a batch system. `is_sure`: the user has named the batch system, so that its list of hosts
-/// need not contain this host.
+/// Reads the allocation of a batch system. `is_sure`: whether the user has named the batch system. If so, its list of
+/// hosts need not contain this host.
 fn read(
     manager: Manager,
     environment: &dyn JobEnvironment,

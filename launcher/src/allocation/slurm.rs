@@ -19,8 +19,8 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// Command that starts a program on many hosts of the allocation at once, up to the number and names of the hosts. The
-/// step continues on the other hosts when one host fails or one task exits.
+/// Command that starts a program on many hosts of the allocation in one step, up to the number and names of the hosts.
+/// The step continues on the other hosts when one host fails or one task exits.
 const STEP: [&str; 9] = [
     "srun",
     "--overlap",
@@ -33,7 +33,7 @@ const STEP: [&str; 9] = [
     "--ntasks-per-node=1",
 ];
 
-/// Command that starts a program on all these hosts at once, up to the program's name.
+/// Command that starts a program on all these hosts in one step, up to the program's name.
 pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let count = names.clone().count();
     let list = word::packed(names);

@@ -155,7 +155,7 @@ fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
     format!("{name} {given}: expected {expected}")
 }
 
-/// The option with the dashes, and under the name, that the user typed.
+/// The option as the user typed it, with the user's dashes and the user's choice among the names of the option.
 fn as_typed(option: &str, typed: &[OsString]) -> String {
     let Some(bare) = option.strip_prefix("--") else {
         return option.to_owned();

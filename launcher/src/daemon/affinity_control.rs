@@ -18,8 +18,8 @@ use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// The interval between two checks is the larger of `CHECK_PERIOD` and the number of ranks times
-/// `CHECK_PERIOD_PER_RANK`, so that it grows with the ranks.
+/// The interval between two checks is `CHECK_PERIOD`, or `CHECK_PERIOD_PER_RANK` times the number of ranks of the node
+/// if that is longer.
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
 const CHECK_PERIOD_PER_RANK: Duration = Duration::from_millis(3);
 
@@ -27,7 +27,7 @@ const CHECK_PERIOD_PER_RANK: Duration = Duration::from_millis(3);
 #[derive(Debug)]
 pub(super) struct CpuPreference {
     pid: u32,
-    /// Its preferred CPU.
+    /// The preferred CPU of the rank.
     cpu: usize,
     /// Whether the rank is bound to its preferred CPU now.
     preferring: bool,
@@ -51,7 +51,8 @@ struct CpuUse {
     delay: u64,
 }
 
-/// Time on a CPU, in nanoseconds, of the ranks that are bound to the CPU as their preferred one.
+/// Load of CPU `cpu` between two checks: the time in nanoseconds for which ranks that are bound to it as their
+/// preferred CPU have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuLoad {
     cpu: usize,
@@ -71,7 +72,8 @@ impl CpuUse {
 }
 
 impl Daemon {
-    /// A rank has called `MPI_Init`, as process `pid`.
+    /// Called when process `pid` of a rank has called `MPI_Init`. If the rank has a preferred CPU, and the process has
+    /// one thread and the job's whole mask, binds the process to that CPU.
     pub(super) fn start_preference(&mut self, local: u32, pid: u32) {
         let placed = &self.job.ranks[local as usize];
         let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
@@ -97,7 +99,7 @@ impl Daemon {
         }
     }
 
-    /// A rank has called `MPI_Finalize`.
+    /// Called when a rank has called `MPI_Finalize`. If the rank has a preferred CPU, gives it the whole mask again.
     pub(super) fn end_preference(&mut self, local: u32) {
         if let Some(preference) = self.ranks[local as usize].preference.take() {
             restore_mask(preference.pid, &self.job.cpus.set());

@@ -16,7 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{BOOT_VARIABLE, Boot, JobStreamKey, NodeMap, Ranks};
 
-/// Lowest number of the descriptors that a rank inherits for the library, since scripts use small numbers.
+/// Lowest number of the descriptors that a rank inherits for the library. Small numbers are left free because scripts
+/// use them.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 
 /// Common parameters of all ranks of a node.

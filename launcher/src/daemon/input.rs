@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 pub(crate) enum PumpResult {
     /// This many bytes reached all readers.
     Took(u64),
-    /// No reader is left.
+    /// The last reader has closed its pipe. Returned only once.
     Closed,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct RankInput {
     readers: Vec<InputPipe>,
     waiting: VecDeque<u8>,
     ended: bool,
-    /// Whether the daemon was informed that no reader is left.
+    /// Whether [`pump`](Self::pump) has found before that no pipe is left.
     closed: bool,
 }
 
@@ -98,8 +98,8 @@ impl RankInput {
         PumpResult::Took(taken as u64)
     }
 
-    /// The result when no pipe is left. `through`: whether the reason is that all input was written; otherwise the last
-    /// reader has closed.
+    /// The result when no pipe is left. `through`: `true` if the last pipe was closed because all input was written to
+    /// it; `false` if its reader has closed it.
     fn report_last_closed(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();

@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
-/// Most messages of a rank that are received in one turn, so that other ranks are served too. It is more than a socket
-/// can buffer.
+/// Maximum number of messages of a rank that are received in one turn. Without a limit, other ranks might not be
+/// served. The limit is more than a socket can buffer.
 const MOST_MESSAGES_AT_ONCE: u32 = 4096;
-/// Longest remark, in characters.
+/// Maximum length of a remark, in characters.
 const LONGEST_REMARK: usize = 1000;
-/// Longest function name, in characters.
+/// Maximum length of a function name, in characters.
 const LONGEST_NAME: usize = 64;
 
 impl Daemon {

@@ -174,7 +174,7 @@ struct Daemon {
     standstill: Standstill,
     /// When preferred CPUs were last checked; `None` if no rank has a preferred CPU.
     affinity_checked_at: Option<Instant>,
-    /// File of the ranks' records for `--stats`, on a host where the front cannot read it.
+    /// File of the ranks' records for `--stats`, on a host where the front cannot read the file; otherwise `None`.
     left: Option<File>,
     scratch: Vec<u8>,
 }
@@ -305,7 +305,7 @@ impl Daemon {
                 Err(Disconnected) => self.handle_lost_front(),
             }
         }
-        // The front is gone: output is discarded, and its credit is returned at once.
+        // The front is gone: output is discarded, and its credit is returned immediately.
         let bytes = self.front.outbox.len() as u64;
         self.front.outbox.clear();
         self.streams.restore_credit(bytes);

@@ -23,7 +23,7 @@ pub(super) struct PmiServer {
     connections: Vec<Option<PmiConnection>>,
     store: KeyValueStore,
     size: u32,
-    /// Whether all ranks of the job are on this node, so that there is no exchange with other nodes.
+    /// Whether all ranks of the job are on this node. If so, there is no exchange with other nodes.
     is_alone: bool,
     /// Whether the front was notified that all ranks of this node are at the fence.
     fence_reported: bool,
@@ -119,8 +119,8 @@ impl PmiServer {
         }
     }
 
-    /// Checks whether all connected ranks of this node are at the fence. Returns the next action if they have just
-    /// reached it, or if no connected rank is left.
+    /// Checks whether all connected ranks of this node are at the fence. If they have just reached it, returns the next
+    /// action. In a job of several nodes, also returns an action if no connected rank is left.
     fn check_fence(&mut self) -> Option<DaemonAction> {
         let mut connections = self.connections.iter().flatten().peekable();
         if connections.peek().is_none() {
@@ -209,8 +209,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Receives and handles requests of a rank, a bounded amount per turn so that other ranks are served too. No
-    /// request is received while the rank's socket has no room for replies, since replies would accumulate.
+    /// Receives and handles requests of a rank. The amount per turn is bounded, so other ranks are served too. While
+    /// the rank's socket has no room for replies, receives nothing, because replies would accumulate.
     pub(super) fn receive_pmi(&mut self, local: u32) {
         let Some(connection) = self
             .pmi
@@ -320,15 +320,16 @@ impl Daemon {
     }
 }
 
-/// Most bytes of unsent replies to a rank; with more, no further request of the rank is handled.
+/// Maximum size of the unsent replies to a rank, in bytes. With more, further requests of the rank wait until it has
+/// read replies.
 const MOST_UNSENT: usize = 64 << 10;
 const MAPPING_KEY: &str = "PMI_process_mapping";
-/// Longest value of the process mapping that MPICH does not truncate, in bytes.
+/// A process mapping whose blocks take this many bytes or more is left out, because MPICH could truncate it.
 const LONGEST_MAPPING: usize = 1000;
-/// Most bytes that the ranks of a node may put, in addition to [`RANK_BYTES`] per rank.
+/// Maximum number of bytes that the ranks of a node may put, in addition to [`RANK_BYTES`] per rank.
 const STORE_BYTES: usize = 1 << 20;
 const RANK_BYTES: usize = 64 << 10;
-/// Most bytes that all ranks of a job may put together.
+/// Maximum number of bytes that all ranks of a job may put together.
 const JOB_BYTES: usize = LONGEST_FRAME_BYTES / 2;
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use std::time::Instant;
 pub(crate) enum RankPhase {
     /// Has not called `MPI_Init`. Programs that never call it stay in this phase.
     Started,
-    /// Between `MPI_Init` and `MPI_Finalize`.
+    /// Has called `MPI_Init`, and has not called `MPI_Finalize` since then.
     InMpi,
-    /// Has called `MPI_Finalize`.
+    /// Has called `MPI_Finalize`, and has not called `MPI_Init` again.
     Finalized,
 }
 
@@ -50,7 +50,8 @@ pub(crate) struct LocalRank {
     pub(crate) preference: Option<CpuPreference>,
     /// Why the program could not be started; `None` if there was no such error.
     pub(crate) not_started: Option<String>,
-    /// The last reported MPI function that the rank called and that its library does not have; empty if there is none.
+    /// Name of an MPI function that the rank called and that its library does not have: the last one that was reported;
+    /// empty if there is none.
     pub(crate) missing: String,
     /// Whether the rank's failure was reported to the front.
     pub(crate) reported: bool,

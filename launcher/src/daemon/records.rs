@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directory of network records. Each rank publishes a record, and requests the record of another rank before its first
-//! message to that rank. A request for a record that is not published yet is answered later; no other rank is delayed.
-//! This module makes no system calls.
+//! message to that rank. A request for a record that is not published yet is answered later; meanwhile the daemon
+//! serves other ranks. This module makes no system calls.
 //!
 //! A rank may run several MPI programs one after the other. A record belongs to one of these programs. It is sent only
 //! to ranks that run the program of the same number, since the network resources of an earlier program are gone.
@@ -12,12 +12,12 @@
 //!
 //! In a job of several nodes, each daemon has the records of its own ranks, and those records of other nodes' ranks
 //! that were requested. When one of its own ranks first requests the record of a rank of another node, the daemon
-//! begins to *watch* the rank: it receives the rank's [location](RankLocation) at once and at every change, until all
-//! ranks are quiet. The front detects that all ranks of a program are quiet from the reports of all nodes.
+//! begins to *watch* the rank: it receives the rank's [location](RankLocation) immediately and at every change, until
+//! all ranks are quiet. The front detects that all ranks of a program are quiet from the reports of all nodes.
 //!
-//! Ranks of this node are identified by their local numbers, ranks of other nodes by further numbers in the order in
-//! which they first occur. Memory is bounded: at most one record per rank, and a fixed number of set entries per pair
-//! of ranks.
+//! Each rank has a number: ranks of this node have their local numbers, and ranks of other nodes get further numbers in
+//! the order in which they first occur. Memory is bounded: at most one record per rank, and a fixed number of set
+//! entries per pair of ranks.
 
 use crate::link::RankLocation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,9 +68,9 @@ struct RankEntry {
     ended: bool,
     /// The record that the rank published last, with the number of the program that published it.
     last: Option<(u32, Record)>,
-    /// Ranks whose requests for this rank's record are pending.
+    /// Ranks of this node that have requested this rank's record and have no reply yet.
     waiting: BTreeSet<u32>,
-    /// Ranks whose records this rank has requested and about which a reply can be sent to it.
+    /// Numbers of the ranks whose record this rank has requested, if the reply can be sent now.
     ready: BTreeSet<u32>,
     quiet: Quiet,
     /// Why the rank failed, if the job continues after the failure.
@@ -183,8 +183,8 @@ impl Records {
         })
     }
 
-    /// A rank's process has terminated. Its last location is sent to the front even if no node watches it, as long as
-    /// other nodes may still request the location, because this daemon may have ended by then.
+    /// A rank's process has terminated. If other nodes may still request its location later, the last location is sent
+    /// to the front even if no node watches the rank, because this daemon may end before the request.
     pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.cancel_queries(local);
         let has_others = self.own < self.size;
@@ -239,8 +239,8 @@ impl Records {
         self.answer_waiting(far)
     }
 
-    /// The ranks of all nodes are quiet in the program of this number. All watches end, except of ranks with pending
-    /// requests from the next program, which are watched again.
+    /// The ranks of all nodes are quiet in the program of this number. All watches end. A rank of another node for
+    /// which requests are pending, from the next program, is then watched again.
     pub(crate) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
         for (number, entry) in (0..).zip(&mut self.entries) {
@@ -289,7 +289,8 @@ impl Records {
                 rank,
                 why: why.to_owned(),
             },
-            // This cannot occur: the result was found before, and records are not removed.
+            // This cannot occur: a rank is in `ready` only after a lookup with another result, and records are not
+            // removed.
             LookupResult::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
@@ -385,7 +386,8 @@ impl Records {
         now
     }
 
-    /// Removes and returns the ranks that waited for the record of rank `number` and to which a reply can be sent now.
+    /// Checks the ranks that wait for the record of rank `number`. Those to which a reply can be sent now wait no
+    /// longer, and are returned.
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
@@ -420,7 +422,8 @@ impl RankEntry {
         }
     }
 
-    /// Number of the last program in which other ranks may have this rank's record.
+    /// Number of the last program in which other ranks may request this rank's record; `None` if the rank has neither
+    /// published a record nor completed a program.
     fn last_round(&self) -> Option<u32> {
         let published = self.last.as_ref().map(|(round, _)| *round);
         published.or_else(|| self.round.checked_sub(1))
@@ -612,7 +615,8 @@ mod tests {
         assert_eq!(records.answer(2), None);
     }
 
-    /// Whether a rank is notified exactly now that all ranks are quiet; the notification is removed.
+    /// Removes the pending reply to a rank, if there is one; returns whether it says that all ranks are quiet. Fails if
+    /// there are several replies.
     fn is_released(records: &mut Records, local: u32) -> bool {
         let answer = records.answer(local);
         if answer.is_some() {

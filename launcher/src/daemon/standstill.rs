@@ -2,9 +2,10 @@
 //! Detects a standstill: all ranks of this node wait in MPI, and none of them makes progress.
 //!
 //! A rank that sleeps in MPI updates its wait counters in the node segment ([`ring::WaitCounts`]) at least ten times a
-//! second. The daemon samples and compares the counters of all ranks every 2 s. A rank that computes, is stopped, is
-//! held for a debugger or has not called `MPI_Init` does not update its counters, and then the job counts as running.
-//! The ranks set the time after which a standstill is reported (`RMPI_STANDSTILL`); the front writes the report.
+//! second. The daemon samples and compares the counters of all ranks every 2 s, and more often when a report may be
+//! due. A rank that computes, is stopped, is held for a debugger or is outside MPI does not update its counters. Then
+//! the job counts as running. The ranks set the time after which a standstill is reported (`RMPI_STANDSTILL`); the
+//! front writes the report.
 
 use super::affinity_control::cpu_demand_ns;
 use super::hold::Hold;
@@ -35,14 +36,14 @@ struct WaitSample {
 pub(super) struct Standstill {
     /// Time of the next sample; `None` if no rank has called `MPI_Init`.
     next: Option<Instant>,
-    /// When a sample last differed in some rank's number of waits.
+    /// Time of the last sample in which some rank had begun a further wait, or of the last [`reset`](Self::reset).
     since: Instant,
     /// Sample at the beginning of the current round. A round ends when every rank has updated its counters.
     last: Vec<WaitSample>,
-    /// Set if the last round was a standstill: the time of the round's end, and the CPU demand of threads at that time,
-    /// in the ranks that may have working threads besides the waiting thread.
+    /// Set if the last round was a standstill: the end of the round, and the CPU demand of threads up to then. It has
+    /// the threads of ranks that may have working threads besides the waiting thread.
     shown: Option<(Instant, CpuDemand)>,
-    /// Whether the standstill was reported; `false` again when a rank has made progress.
+    /// Whether the standstill was reported. Becomes `false` when a rank has made progress.
     reported: bool,
 }
 
@@ -141,7 +142,7 @@ impl Daemon {
         self.standstill.schedule_next(now, patience);
     }
 
-    /// Samples all running ranks. `None` if there is no standstill because some rank is outside MPI or held, or if some
+    /// Samples all running ranks. `None` if some rank is outside MPI or held, so there is no standstill, or if some
     /// rank has disabled the report.
     fn sample_waits(&self) -> Option<Vec<WaitSample>> {
         if self.hold != Hold::No {
@@ -168,8 +169,8 @@ impl Daemon {
         }
     }
 
-    /// Whether the standstill is certain: this is a second round without progress, no rank is traced by a debugger, and
-    /// no other thread of a rank is working.
+    /// Whether the standstill is certain: the round before was without progress too, no rank is traced by a debugger,
+    /// and no other thread of a rank is working. Stores the CPU demand of this round for the next call.
     fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
         let others = seen.iter().filter(|one| one.counts.beside_others);
         let wanted: Option<CpuDemand> = others.flat_map(|one| demand_by_thread(one.pid)).collect();

@@ -38,7 +38,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{NodeMap, Ranks};
 
-/// The daemon's descriptors per rank, and its other descriptors.
+/// Number of the daemon's descriptors per rank, and number of its other descriptors. With `--stdin all` each rank needs
+/// one more.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
@@ -76,7 +77,8 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
     };
     let mut resources = DaemonResources::get(&job, front).map_err(broken)?;
     resources.left = found.stats_file;
-    // In a job of this machine only, the front waits for no other daemon, so this time counts.
+    // In a job on this machine only, the front waits for no other daemon, so this is the time at which all daemons are
+    // ready. Otherwise `Order::Start` replaces it.
     job.begun.ready = front::now();
     if job.far.is_some() {
         NodeEvent::Ready.put(&mut front.outbox);

@@ -16,9 +16,11 @@ const PROMPT_AFTER: Duration = Duration::from_millis(50);
 /// The ranks whose unfinished lines are forwarded before they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
-    /// The only rank of a job, at once: its lines cannot mix with lines of other ranks.
+    /// The only rank of a job. Its unfinished lines are forwarded immediately, because they cannot mix with lines of
+    /// other ranks.
     All,
-    /// Rank 0, after [`PROMPT_AFTER`], because standard input is a terminal.
+    /// Rank 0. Its unfinished lines are forwarded after [`PROMPT_AFTER`], because a user at a terminal may have to
+    /// answer them.
     RankZero,
     /// No rank.
     None,
@@ -102,8 +104,8 @@ impl OutputStreams {
         }
     }
 
-    /// Reads what the streams of local rank `local` have, as long as there is credit, so that the rank's output
-    /// precedes the report of its exit.
+    /// Reads what the streams of local rank `local` have, as long as there is credit. It is called before the report of
+    /// the rank's exit, so the output comes first.
     pub(crate) fn drain(&mut self, local: u32, scratch: &mut [u8], out: &mut Vec<u8>) {
         let first = local as usize * 2;
         for index in [first, first + 1] {
@@ -111,8 +113,8 @@ impl OutputStreams {
         }
     }
 
-    /// Reads the rest of all streams, when no process of the job is left that could write. Returns `false` if the
-    /// credit is exhausted before the end.
+    /// Reads the rest of all streams and closes them. Called when no process of the job is left that could write.
+    /// Returns `false` if the credit is exhausted before the end.
     pub(crate) fn finish(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
         for index in 0..self.sources.len() {
             while self.has_credit() && self.read(index, scratch, out) {}
@@ -124,12 +126,12 @@ impl OutputStreams {
         true
     }
 
-    /// When the next unfinished line is to be forwarded; `None` if there is none.
+    /// When the unfinished lines of rank 0 are to be forwarded; `None` if there are none.
     pub(crate) fn next_prompt(&self) -> Option<Instant> {
         self.prompt_at
     }
 
-    /// Forwards the unfinished lines of rank 0 if they are due.
+    /// If the unfinished lines of rank 0 are due: forwards them.
     pub(crate) fn send_prompts(&mut self, now: Instant, out: &mut Vec<u8>) {
         if self.prompt_at.is_none_or(|at| at > now) {
             return;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Time for which processes that outlive the ranks may continue, since some end by themselves, such as helpers of a
 /// Python interpreter. Also the time for which a wrapper may continue after its MPI process has terminated.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
-/// Longest wait for a rank that is exiting, before exits of other ranks are evaluated.
+/// Maximum time for which the evaluation of exits is postponed because another rank is exiting.
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL for processes that outlived their rank.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
@@ -100,9 +100,9 @@ impl Daemon {
         }
     }
 
-    /// Whether the reaped ranks may have failed as a consequence of another rank's failure: a rank that was not reaped
-    /// yet is exiting. The kernel closes the files of an exiting rank, which other ranks may notice, before the daemon
-    /// can reap the rank.
+    /// Whether the reaped ranks may have failed as a consequence of another rank's failure: some of them exited with an
+    /// error, none crashed, and a rank that was not reaped yet is exiting. `false` once [`CAUSE_WITHIN`] is over. The
+    /// kernel closes the files of an exiting rank, which other ranks may notice, before the daemon can reap the rank.
     fn is_consequence(&self, ended: &[(u32, spawn::ChildExit)]) -> bool {
         let gave_up = |ending: &spawn::ChildExit| matches!(ending, spawn::ChildExit::Code(code) if *code != 0);
         let late = self
@@ -221,7 +221,7 @@ impl Daemon {
         self.kill_all();
     }
 
-    /// Handles all timeouts that have expired.
+    /// Handles the timeouts that have expired.
     pub(super) fn on_time(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if due(self.termination.term_leftovers_at) && self.termination.kill_leftovers_at.is_none() {
@@ -307,7 +307,8 @@ impl Daemon {
         times.into_iter().flatten().min()
     }
 
-    /// Whether no process is left and all output is queued for the front.
+    /// Whether no process is left and all output is queued for the front. If no process is left, reads the remaining
+    /// output first.
     pub(super) fn is_over(&mut self) -> bool {
         let processes = self.alive() > 0 || !self.termination.childless;
         if processes || self.ranks.is_empty() && self.termination.killing_since.is_none() {
@@ -319,8 +320,9 @@ impl Daemon {
                 .finish(&mut self.scratch, &mut self.front.outbox)
     }
 
-    /// The MPI process of a rank has terminated. It is a descendant of the wrapper that the daemon started, which may
-    /// still run.
+    /// Called when the MPI process of a rank has terminated, if it is a descendant of the process that the daemon
+    /// started (a wrapper). If it ended inside MPI and the wrapper still runs, the wrapper gets [`LEFTOVER_GRACE`] to
+    /// exit.
     pub(super) fn mpi_process_ended(&mut self, local: u32) {
         self.receive_messages(local);
         let Some(rank) = self.ranks.get_mut(local as usize) else {

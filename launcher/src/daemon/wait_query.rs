@@ -22,7 +22,7 @@ use wireup::query::MOST_SEEN_BYTES;
 
 /// Time limit of a query. Ranks that share their CPUs with many others take a while to stop.
 pub(crate) const QUERY_WITHIN: Duration = Duration::from_secs(10);
-/// Most bytes of an error message that are reported.
+/// Maximum size of a reported error message, in bytes.
 const MOST_ERROR_BYTES: usize = 600;
 
 /// The running query and the next query, if there are any.
@@ -33,7 +33,7 @@ pub(super) struct WaitQuery {
     next: Option<u32>,
 }
 
-/// The `rmpi-queues` child.
+/// The `rmpi-queues` child of a query.
 #[derive(Debug)]
 struct QueueReader {
     /// Number of the order.

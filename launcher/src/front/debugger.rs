@@ -60,7 +60,8 @@ impl Debugger {
         self.processes.found(path, ranks);
     }
 
-    /// Sets the processes of these ranks of a node.
+    /// Sets the processes of these ranks of a node. Once all ranks have a process, publishes the process table; if the
+    /// ranks are not held, also stops at the debugger's breakpoint.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.processes.started(node, started) {
             self.publish();
@@ -119,7 +120,7 @@ impl Debugger {
         self.gdb.as_ref().and_then(Gdb::end)
     }
 
-    /// Reaps the gdb of `--gdb`; returns whether it had attached to its ranks.
+    /// Reaps the gdb of `--gdb`. Returns `false` if it ended before it had attached to its ranks.
     pub(crate) fn gdb_over(&mut self) -> bool {
         self.gdb.as_mut().is_none_or(Gdb::over)
     }
@@ -129,7 +130,8 @@ impl Debugger {
         self.gdb.iter().for_each(Gdb::terminate);
     }
 
-    /// Reads the FIFO, and returns the request of the debugger; `None` if nothing was written or no program is stored.
+    /// Reads the FIFO, and returns the request of the debugger. The first write of the gdb of `--gdb` requests the
+    /// release of the ranks. `None` if nothing was written, or if no program is stored.
     pub(crate) fn take_request(&mut self) -> Option<DebuggerRequest> {
         // All bytes written so far are one request.
         let mut bytes = [0; 64];

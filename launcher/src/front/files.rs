@@ -9,8 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
-/// Most files that are open at a time. Other files are closed and reopened, so that this process stays below its limit
-/// of open files.
+/// Maximum number of files that are open at a time. Other files are closed, and reopened when needed, so this process
+/// stays below its limit of open files.
 const MOST_OPEN: usize = 128;
 
 /// The output files of a job.

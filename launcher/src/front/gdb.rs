@@ -161,14 +161,14 @@ impl Gdb {
         self.session.as_ref().map(|session| session.ended.as_fd())
     }
 
-    /// Called when the FIFO was written to. Returns whether this is the first write since gdb was started, which is
-    /// gdb's report that it has attached.
+    /// Called when the FIFO was written to. The first write since the start of gdb is gdb's report that it has
+    /// attached: records it and returns `true`.
     pub(super) fn attaches(&mut self) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| !std::mem::replace(&mut session.attached, true))
     }
 
-    /// Reaps gdb; returns whether gdb had attached to its ranks.
+    /// Reaps gdb. Returns `false` if it ended before it had attached to its ranks.
     pub(super) fn over(&mut self) -> bool {
         let Some(mut session) = self.session.take() else {
             return true;
@@ -194,8 +194,8 @@ impl Gdb {
 const RESTORE_PAGES: &str =
     "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
 
-/// First arguments of gdb: the signals that hold and release ranks do not stop gdb, and pagination is disabled until
-/// gdb has attached. While gdb waits for a key, the ranks cannot be released.
+/// First arguments of gdb. The signals that hold and release ranks do not stop gdb. Pagination is disabled until gdb
+/// has attached, because the ranks cannot be released while gdb waits for a key.
 const BEGIN: [&str; 9] = [
     "-q",
     "-iex",

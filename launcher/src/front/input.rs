@@ -31,7 +31,8 @@ impl StdinReader {
         }
     }
 
-    /// Whether to poll standard input now. A background process must not read from its terminal.
+    /// Whether to poll standard input now. A background process must not read from its terminal; then this also sets
+    /// the time of the next check.
     pub(crate) fn is_wanted(&mut self, now: Instant) -> bool {
         if !self.open || self.credit == 0 {
             self.next_check = None;
@@ -52,12 +53,12 @@ impl StdinReader {
         self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
     }
 
-    /// No rank reads standard input any more.
+    /// Stops reading, because no rank reads standard input any more.
     pub(crate) fn close(&mut self) {
         self.open = false;
     }
 
-    /// Reads once; returns the order for the daemons, if there is one.
+    /// Reads once. Returns the order for the daemons; `None` if nothing was read.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Order> {
         let most = scratch
             .len()

@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 impl Front {
-    /// A host cannot be reached any more, or its daemon has ended unexpectedly. Its ranks count as failed.
+    /// Called when the host of a node cannot be reached any more, or its daemon has ended unexpectedly. The node's
+    /// ranks count as failed: the job continues or ends as after any failure.
     pub(super) fn host_is_lost(&mut self, node: usize, loss: &NodeLoss) {
         if self.nodes.has_ended(node) {
             return;
@@ -36,8 +37,9 @@ impl Front {
             .for_each(|event| self.handle_event(node, event));
     }
 
-    /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
-    /// adopts the processes that they have left. The ranks of other nodes are ended.
+    /// Called when the connection to a daemon or to the shepherd has closed. If nodes behind it have not ended, the
+    /// process has ended unexpectedly. The ranks of these nodes are killed with it, and this process adopts the
+    /// processes that they have left. The ranks of other nodes are ended.
     pub(super) fn handle_lost_link(&mut self, link: usize) {
         let is_open = |front: &Self| !front.nodes.living_over(link).is_empty();
         while self.nodes.fill(link, &mut self.scratch).is_ok() && is_open(self) {
@@ -111,7 +113,7 @@ fn end_of(daemon: u32) -> Option<spawn::ChildExit> {
     }
 }
 
-/// Waits until a daemon or shepherd has terminated, which first ends its own children. After a timeout, kills all
+/// Waits until a daemon or shepherd has ended its own children and has terminated. After a timeout, kills all
 /// descendants of this process.
 pub(crate) fn wait_or_clear_up(shepherd: u32) {
     let until = Instant::now() + GIVE_UP_AFTER;

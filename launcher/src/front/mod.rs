@@ -58,11 +58,11 @@ const TIMEOUT_CODE: u8 = 124;
 /// Time limit for the end of a daemon or shepherd, and then for killing all processes that it has left behind.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// Two equal signals within this time count as one, since the `timeout` command sends its signal to the process and to
-/// the group of the process.
+/// Two equal signals within this time count as one, because the `timeout` command sends its signal to the process and
+/// to the process group.
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// Time for which pending output is still written after a second signal, from the end of all ranks on.
+/// After a second signal, pending output is written for at most this time after all ranks have ended.
 const LAST_OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Optional features of a job.
@@ -90,7 +90,7 @@ pub(crate) struct Front {
     code: Option<u8>,
     /// Whether no process of the job is left.
     is_over: bool,
-    /// Whether failures after `MPI_Finalize` are not reported.
+    /// `-q`: whether messages about failures after `MPI_Finalize` are suppressed.
     quiet: bool,
     /// Whether the pids of the ranks are printed.
     verbose: bool,
@@ -107,7 +107,7 @@ pub(crate) struct Front {
     query_server: Option<QueryServer>,
     /// Whether a remark of a rank about its network was printed.
     has_remarked: bool,
-    /// Set after a second signal: time limit for pending output, which applies once all ranks are gone.
+    /// Set after a second signal. Once all ranks are gone, pending output is written until this time.
     output_until: Option<Instant>,
     /// The last signal that requested the end of the job, and when it was received.
     last_signal: Option<(Signal, Instant)>,
@@ -204,7 +204,7 @@ impl Front {
     /// Makes one bounded turn.
     ///
     /// # Errors
-    /// The number of a connection that the other side has closed.
+    /// The number of a link whose other side has closed the connection.
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
@@ -363,8 +363,8 @@ impl Front {
                 continue;
             };
             if ENDING.contains(&signal) {
-                // If a debugger traces this process, it stops for the signal, as for Ctrl-C in any program, and may
-                // discard it.
+                // A debugger that traces this process stops it at the signal, as for Ctrl-C in any program, and may
+                // discard the signal.
                 if !spawn::is_traced() || spawn::show_to_tracer(signal) {
                     self.handle_end_signal(signal);
                 }
@@ -389,7 +389,7 @@ impl Front {
         self.debugger.terminate_gdb();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.is_over {
-            // Only output is left, which its reader does not read.
+            // Only output is left, and its reader does not read it.
             self.code.get_or_insert(code);
             self.output_until = Some(now);
         } else if self.output_until.is_some() {

@@ -96,8 +96,8 @@ impl NodeExchange {
         }
         let fenced = std::mem::take(&mut self.fenced);
         let all: Pairs = fenced.into_values().flatten().collect();
-        // The order is sent to all living nodes, since each shepherd receives a broadcast once. A node without a rank
-        // at the fence ignores it.
+        // The order is sent to all living nodes, because a broadcast passes each shepherd only once. A node without a
+        // rank at the fence ignores it.
         passed(self.living(), Order::Fence(all))
             .into_iter()
             .collect()

@@ -26,7 +26,7 @@ pub(crate) struct Nodes {
     passed_on: ReportedOnce,
 }
 
-/// Events of the job that were reported and are reported only once.
+/// Which of the events that a job reports only once were reported.
 #[derive(Debug, Default)]
 struct ReportedOnce {
     held: bool,
@@ -34,7 +34,7 @@ struct ReportedOnce {
     ended: bool,
 }
 
-/// A child process of the front over which nodes are reached.
+/// A link: a child process of the front over which nodes are reached, and the connection to it.
 #[derive(Debug)]
 struct NodeLink {
     connection: FrameConnection,
@@ -50,9 +50,9 @@ struct NodeLink {
 /// Message about a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NodeMessage {
-    /// An event of its daemon.
+    /// An event of the node's daemon.
     Event(NodeEvent),
-    /// The node is lost with its ranks.
+    /// The node and its ranks are lost.
     Lost(NodeLoss),
 }
 
@@ -61,25 +61,25 @@ pub(crate) enum NodeMessage {
 pub(crate) struct JobNode {
     /// Number of the link over which the node is reached.
     link: usize,
-    /// Bytes from its daemon that were not parsed yet.
+    /// Bytes from the node's daemon that were not parsed yet.
     inbox: Inbox,
     /// Name of the node's machine.
     host: String,
-    /// Whether some of its ranks read standard input.
+    /// Whether some of the node's ranks read standard input.
     reads: bool,
     /// Bytes of standard input that these ranks have consumed.
     taken: u64,
-    /// Whether its ranks are held for a debugger.
+    /// Whether the node's ranks are held for a debugger.
     held: bool,
     /// Set if the node has reported a standstill: its ranks have made no progress for this many seconds.
     standstill: Option<u64>,
-    /// The phases that its ranks have reached, by number.
+    /// By phase number: whether the node's ranks have reached the phase.
     reached: [bool; PHASES],
     /// How the node ended; `None` if it has not ended.
     summary: Option<NodeSummary>,
-    /// Whether its daemon, a child of this process, has ended unexpectedly.
+    /// Whether the node's daemon is a child of this process and has ended unexpectedly.
     is_lost: bool,
-    /// Whether its daemon has sent invalid frames.
+    /// Whether the node's daemon has sent invalid frames.
     is_garbled: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct JobNode {
 const PHASES: usize = NodePhase::Ended as usize + 1;
 
 impl JobNode {
-    /// A new node. `reads`: whether some of its ranks read standard input.
+    /// A new node. `reads`: whether some of the node's ranks read standard input.
     pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
             link: 0,
@@ -104,7 +104,7 @@ impl JobNode {
         }
     }
 
-    /// Parses the events of its daemon; invalid bytes count as a loss.
+    /// Parses the events of the node's daemon. Invalid bytes count as the loss of the node.
     fn parse_events(&mut self) -> Vec<NodeMessage> {
         let mut messages = Vec::new();
         loop {
@@ -125,12 +125,12 @@ impl JobNode {
     }
 }
 
-/// Numbers of nodes by state, so that most events do not need a pass over all nodes.
+/// Numbers of nodes by state. With these numbers, most events need no pass over all nodes.
 #[derive(Debug, Default)]
 struct NodeCounts {
     reading: usize,
     living: usize,
-    /// Number of living nodes whose ranks are held. `standing_still` and `reached` also count only living nodes.
+    /// Number of living nodes whose ranks are held. `standing_still` and `reached` count only living nodes too.
     held: usize,
     standing_still: usize,
     reached: [usize; PHASES],
@@ -396,7 +396,7 @@ impl Nodes {
         self.links[link].connection.fill(scratch)
     }
 
-    /// Removes and returns the next message about a node that is reached over link `number`.
+    /// Removes and returns the next message about a node that is reached over link `number`; `None` if there is none.
     pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, NodeMessage)>, Garbled> {
         let link = &mut self.links[number];
         if !link.is_shepherd {
@@ -562,7 +562,8 @@ impl Nodes {
         new.into_iter().map(reached).collect()
     }
 
-    /// The event for the change in consumed input. `before`: the consumed bytes before the change.
+    /// The event for the change in consumed input; `None` if nothing has changed. `before`: the result of
+    /// [`taken`](Self::taken) before the change.
     fn input_since(&self, before: Option<u64>) -> Option<NodeEvent> {
         if !self.has_readers() {
             return Some(NodeEvent::InputClosed);
@@ -571,7 +572,8 @@ impl Nodes {
         (more > 0).then_some(NodeEvent::InputTaken(more))
     }
 
-    /// Bytes of standard input that every node that still reads it has consumed; `None` if no node reads it.
+    /// Number of bytes of standard input that have been consumed by every node that still reads it; `None` if no node
+    /// reads it.
     fn taken(&self) -> Option<u64> {
         let reading = self.all.iter().filter(|node| node.reads);
         reading.map(|node| node.taken).min()
@@ -583,8 +585,8 @@ impl Nodes {
         is_new.then_some(NodeEvent::Held)
     }
 
-    /// A standstill of the job, when all living nodes have reported one. It is returned once, and again when all nodes
-    /// have reported one again.
+    /// The event of a standstill of the job, if all living nodes have reported one. Removes their reports, so the event
+    /// is returned again only after all of them have reported again.
     fn combined_standstill(&mut self) -> Option<NodeEvent> {
         if !self.counts.is_all(self.counts.standing_still) {
             return None;

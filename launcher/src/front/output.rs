@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes the ranks' output. A write to standard output or standard error may block for any time, so each of these
-//! streams has a thread of its own, which is started for the first piece. If both streams are the same file, one thread
-//! writes both, so that lines do not mix.
+//! streams has a thread of its own, which is started for the first piece at the latest. If both streams are the same
+//! file, one thread writes both; otherwise their lines would mix.
 
 use super::files::Files;
 use crate::link::OutputStream;
@@ -14,18 +14,18 @@ use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Most bytes up to which a writer joins small pieces.
+/// Maximum size of a write that joins several pieces, in bytes. A single piece may be larger.
 const JOIN_BYTES: usize = 64 << 10;
 
 /// Writer of all output.
 pub(crate) struct OutputWriter {
-    /// The lanes of standard output and standard error. With `--output`, the first lane writes the files of the ranks,
-    /// and the second writes the launcher's own messages.
+    /// The lanes of standard output and standard error; a lane is a queue of pieces with one writer thread. With
+    /// `--output`, the first lane writes the files of the ranks, and the second writes the launcher's own messages.
     lanes: [Arc<Lane>; 2],
     has_files: bool,
     started: [bool; 2],
     tag: bool,
-    /// Ranks' streams whose last piece did not end with a newline.
+    /// With `-l`: the streams whose last piece did not end with a newline.
     broken_lines: HashSet<(u32, OutputStream)>,
     error_line_open: bool,
     wake: Arc<EventFd>,
@@ -176,7 +176,7 @@ impl OutputWriter {
         }
     }
 
-    /// Starts the thread of a lane if it is not running; returns whether it is running then.
+    /// Starts the thread of a lane if it is not running. Returns `false` if it cannot be started.
     fn start(&mut self, index: usize) -> bool {
         let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
         let started = &mut self.started[if shared { 0 } else { index }];
@@ -214,7 +214,7 @@ struct WriteQueue {
     pieces: VecDeque<OutputPiece>,
     busy: bool,
     written: BTreeMap<usize, u64>,
-    /// By stream: why it cannot be written any more (`dead`), and whether that was reported (`reported`).
+    /// By stream: why the stream cannot be written any more (`dead`), and whether that was reported (`reported`).
     dead: [Option<Errno>; 2],
     reported: [bool; 2],
     progress: Option<BrokenOutput>,

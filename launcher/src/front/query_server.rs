@@ -22,7 +22,7 @@ use wireup::query::{QUERY, QueryReply, address};
 const ANSWER_WITHIN: Duration = QUERY_WITHIN.saturating_add(Duration::from_secs(2));
 /// Time after which a client without a request is disconnected, so that the next client is served.
 const SILENT_FOR: Duration = Duration::from_secs(20);
-/// Most unsent bytes that are kept for a client; a client that leaves more unread is disconnected.
+/// Maximum number of unsent bytes that are kept for a client. A client that leaves more unread is disconnected.
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// The listener and the connected client, if there is one.

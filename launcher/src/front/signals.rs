@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Signals that request the end of the job, and signals that are forwarded to the ranks.
+/// `ENDING`: signals that request the end of the job. `PASSED_ON`: signals that are forwarded to the ranks.
 pub(super) const ENDING: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGTERM,

@@ -34,7 +34,7 @@ pub(crate) struct HostReplies<'a, T> {
     all: Vec<Option<Result<T, Problem>>>,
 }
 
-/// Most hosts that are named in one message.
+/// Maximum number of hosts that are named in one message.
 const MOST_NAMED: usize = 8;
 
 impl<'a, T> HostReplies<'a, T> {
@@ -190,7 +190,7 @@ impl<'a> StartupWait<'a> {
     }
 }
 
-/// Longest wait between two checks of the clock, in milliseconds.
+/// Maximum time between two checks of the clock, in milliseconds.
 const CHECK_PERIOD_MS: u16 = 250;
 
 fn are(missing: &[&str]) -> String {
@@ -257,7 +257,7 @@ fn ended() -> Problem {
     ("its node daemon has ended without a word".to_owned(), 1)
 }
 
-/// Waits until for each host its facts, or the reason why it cannot be reached, were reported.
+/// Waits until each host has reported its facts, or the reason why it cannot be reached was reported.
 pub(crate) fn facts(
     connection: &mut FrameConnection,
     names: &[String],

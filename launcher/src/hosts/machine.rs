@@ -69,7 +69,7 @@ impl ColocatedRanks {
     }
 }
 
-/// The machines of all hosts, indexed by boot id, so that only machines with the same boot id are compared.
+/// The machines of all hosts, indexed by boot id. Only machines with the same boot id are compared.
 struct MachineIndex<'a> {
     machines: &'a [&'a HostMachine],
     by_boot: BTreeMap<&'a str, Vec<usize>>,

@@ -7,7 +7,7 @@ use crate::cli::JobRequest;
 use crate::failure::counted;
 use crate::topology::{CpuTopology, ranges};
 
-/// Most ranks whose CPUs are shown without an option.
+/// Maximum number of ranks of a job whose CPUs are shown without an option.
 const FEW_RANKS: u32 = 16;
 
 /// The map of a request. If its ranks are not assigned yet, the lines have only the hosts and their slots.

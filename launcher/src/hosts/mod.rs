@@ -2,8 +2,8 @@
 //! Determines the hosts of a job, and assigns ranks to them. Has no side effects, except that it reads the host file
 //! and this machine's identity.
 //!
-//! Hosts are identified by their number in [`JobHosts::list`]. Names are not compared with a machine's own host name,
-//! which may differ, and names are never truncated at dots.
+//! Hosts are identified by their number in [`JobHosts::list`]. A host may report another host name than the name on the
+//! command line, so reported names are only displayed. Names are never truncated at dots.
 //!
 //! - `remote_shell::word` parses one word of `--host`, and `file` parses host files. `merge` combines hosts that are
 //!   named several times.
@@ -39,7 +39,7 @@ pub struct JobHost {
     pub port: Option<u16>,
     /// Slots: the number of ranks that the host gets before all hosts are full.
     pub slots: Slots,
-    /// Most ranks that the host may get (`max_slots`); `None` without a limit.
+    /// Maximum number of ranks that the host may get (`max_slots`); `None` without a limit.
     pub most: Option<u32>,
     /// Whether the host is this machine, according to the batch system.
     pub is_own: bool,
@@ -55,8 +55,8 @@ pub enum Slots {
 }
 
 impl JobHost {
-    /// Whether the host is this machine, whose host name is `own`, so that no remote shell is needed. A host with a
-    /// user or a port counts as another system (for example a container), even if its name is this machine's.
+    /// Whether the host is this machine; then no remote shell is needed. `own`: the host name of this machine. A host
+    /// with a user or a port counts as another system (for example a container), even if its name is this machine's.
     #[must_use]
     pub fn is_here(&self, own: &str) -> bool {
         let names = ["localhost", "127.0.0.1", "::1", own];

@@ -17,7 +17,7 @@ use std::path::Path;
 /// The hosts of a job, and for each program the hosts of its `--host`; `None` for a program without `--host`.
 pub(crate) type Selected = (Vec<JobHost>, Vec<Option<Vec<HostShare>>>);
 
-/// Largest host file that is read, in bytes.
+/// Maximum size of a host file, in bytes.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
 /// Source of hosts apart from `--host`.

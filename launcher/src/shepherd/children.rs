@@ -193,8 +193,9 @@ impl Children {
         }
     }
 
-    /// Removes and returns the next child that has ended, and how it ended. `is_through`: returns whether a child's end
-    /// was expected.
+    /// Removes and returns the next child that has ended, and how it ended. Kills shells that do not exit after they
+    /// have closed their output. `is_through`: returns whether all nodes of a child have ended, so its end was
+    /// expected.
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,
@@ -293,8 +294,8 @@ impl Children {
         self.running.values().for_each(|shell| self.end(shell));
     }
 
-    /// Takes the next step of a daemon's clean-up. Returns `None` until the clean-up is complete, then how the daemon
-    /// ended, which is `None` if it has not terminated.
+    /// Takes the next step of a daemon's clean-up. Returns `None` until the clean-up is complete. Then it returns how
+    /// the daemon ended, or `Some(None)` if the daemon has not terminated.
     pub(super) fn clean_up(
         &mut self,
         cleanup: &mut DaemonCleanup,

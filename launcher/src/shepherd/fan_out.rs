@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most shepherds that one shepherd starts, apart from hosts with relative names.
+/// Maximum number of shepherds that one shepherd starts, not counting those on hosts with relative names.
 pub(crate) const FAN_OUT: usize = 32;
 
 /// A host to be reached by a remote shell.

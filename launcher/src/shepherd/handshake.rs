@@ -30,11 +30,11 @@ const PROOF_BYTES: usize = 16;
 
 /// Time within which a peer must complete the handshake.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
-/// Most handshakes at a time; when a further peer connects, the oldest handshake is dropped.
+/// Maximum number of pending handshakes. When a further peer connects, the oldest handshake is dropped.
 const MOST_PENDING_PEERS: usize = 128;
 /// Pause in accepting after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most ports of a range that are used. The limit exists because peers try all ports of the range.
+/// Maximum number of ports of a range that are used. The limit exists because peers try all ports of the range.
 const MOST_PORTS: u16 = 128;
 /// Timeout for connecting to one address and port.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
@@ -289,7 +289,7 @@ fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
 /// these ports. Tries again until `until`, since that shepherd may not be listening yet.
 ///
 /// # Errors
-/// At `until`, with the error of the last attempt.
+/// If no attempt has succeeded by `until`: the error of the last attempt.
 pub(super) fn connect(
     key: StepKey,
     node: u32,

@@ -22,13 +22,14 @@ const CALLED_WITHIN: Duration = Duration::from_secs(60);
 const REACHES_FRONT_WITHIN: Duration = Duration::from_secs(3);
 /// Timeout for connecting to any other shepherd, which may be started later than this one.
 const REACHES_WITHIN: Duration = Duration::from_secs(45);
-/// Most addresses of the front's host that are tried.
+/// Maximum number of addresses of the front's host that are tried.
 const MOST_ADDRESSES: usize = 16;
 
 /// Beginning of an error message; by this text the front's shepherd detects that ports are closed between hosts.
 pub(super) const PORTS_CLOSED: &str = "cannot connect to the host of rmpiexec";
 
-/// Returns the connection to the shepherd above, and the listener for the shepherds below, if there are any.
+/// Joins the tree. Returns the connection to the shepherd above, and the listener for the shepherds below; the listener
+/// is `None` if there are no shepherds below, or if no port is free.
 pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListener>), String> {
     let call = read_description(&input)?;
     drop(input);

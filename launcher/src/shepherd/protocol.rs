@@ -46,15 +46,17 @@ pub(crate) enum DownMessage {
 pub(crate) enum UpMessage {
     /// The shepherd of this node and its daemon are running.
     Here(u32, HostFacts),
-    /// This node could not be reached, or was lost later.
+    /// This node could not be reached, or was lost later, for example because its daemon ended in an unexpected way.
     Lost(u32, NodeLoss),
     /// Bytes from the daemon of this node.
     Event(u32, Vec<u8>),
-    /// The daemon of this node has ended normally.
+    /// The daemon of this node has exited with code 0. If its last event,
+    /// [`NodeEvent::Ended`](crate::link::NodeEvent::Ended), has not arrived before, the front counts the node as lost.
     Ended(u32),
     /// Heartbeat.
     Beat,
-    /// Heartbeat whose last byte is a newline: some remote shells (`srun`) buffer output up to the next newline.
+    /// Heartbeat whose last byte is a newline. It is sent because some remote shells (`srun`) buffer output up to the
+    /// next newline.
     Line,
 }
 
@@ -233,7 +235,7 @@ impl UpMessage {
     }
 }
 
-/// Most bytes of a piece. A long stream is cut into pieces, so that pieces for other nodes can be sent in between.
+/// Maximum size of a piece, in bytes. Longer data is cut into pieces; pieces for other nodes can be sent in between.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Appends a stream's bytes as frames.
@@ -287,9 +289,9 @@ pub(crate) enum Greeting {
     TooMuch,
 }
 
-/// Most bytes before the greeting.
+/// Maximum number of bytes before the greeting.
 const MOST_NOISE: usize = 1 << 20;
-/// Longest release text.
+/// Maximum length of a release text, in bytes.
 const LONGEST_RELEASE: usize = 64;
 
 /// Searches for the greeting in the bytes received so far.

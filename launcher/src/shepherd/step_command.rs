@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Number of the command's last output lines that are reported with lost hosts; the command may print one line per
 /// host.
 const KEPT_LINES: usize = 2;
-/// Most bytes that are kept of a line that has not ended yet.
+/// Maximum number of bytes that are kept of a line that has not ended yet.
 const LINE_BYTES: usize = 4096;
 
 /// A step's command, running or terminated.
@@ -134,7 +134,7 @@ impl StepCommand {
         }
     }
 
-    /// Sends SIGTERM to the command, after which the batch system ends all tasks. After SIGKILL it would not end them.
+    /// Sends SIGTERM to the command. The batch system then ends all tasks; after SIGKILL it would not end them.
     pub(super) fn end(&self) {
         if let Some(pid) = self.pid {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);

@@ -21,7 +21,7 @@ use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most attempts to start a child by the shell, when the shell cannot connect for a transient reason.
+/// Maximum number of attempts to start a child by the shell, if the shell cannot connect for a transient reason.
 const MOST_TRIES: u32 = 5;
 /// Delay of the first retry; doubled each time.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
@@ -39,12 +39,13 @@ struct PeerLink {
     outbox: Vec<u8>,
     /// Time since bytes were last received from the peer.
     silent: Duration,
-    /// Time since the last heartbeat was sent, or in the link to the peer above the last message.
+    /// Time since the last heartbeat was sent. In the link to the peer above: since the last heartbeat or other
+    /// message.
     send_idle: Duration,
 }
 
 impl PeerLink {
-    /// Advances time; returns whether a heartbeat is due.
+    /// Advances time. Returns whether a heartbeat is due; if so, the caller must send it.
     fn pass(&mut self, time: Duration, pace: &HeartbeatTiming) -> bool {
         self.silent += time;
         self.send_idle += time;
@@ -215,7 +216,7 @@ impl ShepherdTree {
         self.own.as_mut().map(|own| &mut own.orders)
     }
 
-    /// Whether the peer above is gone, so that everything must end.
+    /// Whether the peer above is gone. If so, everything below must end.
     pub(crate) fn is_orphan(&self) -> bool {
         self.is_orphan
     }
@@ -318,7 +319,8 @@ impl ShepherdTree {
         });
     }
 
-    /// A child that is to be started by the shell now, and its host; `None` if there is none.
+    /// The next child that is due to be started by the shell, and its host; `None` if there is none. The child counts
+    /// as starting from then on.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, RemoteHost)> {
         let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Expected(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
@@ -328,6 +330,7 @@ impl ShepherdTree {
     }
 
     /// The shepherd of a node has connected. Returns the child; `None` if this shepherd was not expected to connect.
+    /// The other expected children must now connect within [`COMES_WITHIN`].
     pub(crate) fn connect(&mut self, node: u32, now: Duration) -> Option<usize> {
         let is_it = |child: &Child| {
             child.target.node == node && matches!(child.state, ChildState::Expected(_))
@@ -348,7 +351,8 @@ impl ShepherdTree {
         all.any(|child| matches!(child.state, ChildState::Expected(_)))
     }
 
-    /// The shepherd of a node will not connect; it is a child, or below a child.
+    /// The shepherd of a node will not connect. If it is an expected child, it is now due to be started by the shell.
+    /// If it is below a running child, that child is informed.
     pub(crate) fn will_not_connect(&mut self, node: u32) {
         let Some(child) = self
             .routes
@@ -368,7 +372,7 @@ impl ShepherdTree {
         }
     }
 
-    /// No further shepherd will connect.
+    /// No further shepherd will connect: all children that are still expected are now due to be started by the shell.
     pub(crate) fn expect_no_more(&mut self) {
         for child in &mut self.children {
             if matches!(child.state, ChildState::Expected(_)) {
@@ -469,7 +473,8 @@ impl ShepherdTree {
         }
     }
 
-    /// A child's shell has ended or could not be started, or the child's connection has closed.
+    /// A child's shell has ended or could not be started, or the child's connection has closed. Depending on the
+    /// child's state, it is started again, or its open nodes are reported as lost.
     pub(crate) fn child_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
         let child = &mut self.children[number];
         match child.state {

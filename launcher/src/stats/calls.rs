@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Prefix of the variables in which the tool library records timed functions.
 const PREFIX: &str = "call ";
-/// Most functions in the text report; those with the most time are shown.
+/// Maximum number of functions in the text report; those with the most time are shown.
 pub(super) const MOST_CALLS: usize = 10;
 
 /// The calls of one function by one rank.
@@ -98,7 +98,7 @@ pub(super) fn run_s(job: &JobStats) -> f64 {
     timed.map(|rank| rank.timed_s).sum()
 }
 
-/// The share of `part` in `whole`, between 0 and 1; `whole` may be 0.
+/// The share of `part` in `whole`, between 0 and 1. `whole` may be 0; then the share is 0 if `part` is 0, otherwise 1.
 pub(super) fn share(part: f64, whole: f64) -> f64 {
     (part / whole.max(1e-9)).clamp(0.0, 1.0)
 }

@@ -262,8 +262,8 @@ impl JobStats {
         pairs
     }
 
-    /// The most remarkable observation, as a sentence. `None` if there is none and some rank left no record or did not
-    /// reach `MPI_Finalize`.
+    /// The most remarkable observation, as a sentence. If there is none: a sentence that says so; but `None` in a job
+    /// of one rank, or if some rank left no record or did not reach `MPI_Finalize`.
     pub(super) fn finding(&self) -> Option<String> {
         if self.ranks.is_empty() {
             return Some(

@@ -33,9 +33,9 @@ const TOOL: &str = "rmpi/librmpi_stats.so";
 const TIMER: &str = "rmpi/librmpi_calls.so";
 /// Environment variable with the path of the file for records.
 pub(crate) const VARIABLE: &str = "RMPI_STATS";
-/// Most ranks in the report on standard error.
+/// Maximum number of ranks in the report on standard error.
 const MOST_RANKS: usize = 16;
-/// Most bytes of records that are read.
+/// Maximum size of the records that are read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// The statistics that the user requested.

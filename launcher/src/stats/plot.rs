@@ -10,7 +10,7 @@ use super::table::{bytes, seconds, traffic_bytes};
 use plot::{Canvas, Colour, GRID, INK, Rule, SERIES, SvgElement, TextAnchor};
 use std::ops::Range;
 
-/// Most rows of the matrix; with more ranks, each row stands for several ranks.
+/// Maximum number of rows of the matrix. With more ranks, each row stands for several ranks.
 const MOST_LINES: usize = 64;
 const FIELD: f64 = 480.0;
 const BAR: f64 = 200.0;

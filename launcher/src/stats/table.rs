@@ -8,9 +8,9 @@ use crate::failure::counted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Most ranks of a job for which the whole matrix is shown.
+/// Maximum number of ranks of a job for which the whole matrix is shown.
 const WHOLE_MATRIX: u32 = 10;
-/// Most pairs of ranks that are shown in a job with more ranks.
+/// Maximum number of pairs of ranks that are shown in a job with more ranks.
 const MOST_PAIRS: usize = 10;
 
 /// A column of the table of ranks.

@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wireup::Record;
 
-/// Most bytes of a stream that may be in flight: the capacity of a pipe.
+/// Maximum number of bytes of a stream in flight: the capacity of a pipe.
 const WINDOW_BYTES: usize = 64 << 10;
 /// Size of a rank's record in bytes, about that of a real record with two networks.
 const RECORD_BYTES: usize = 120;
 /// The daemon of one host in this many does everything that a real daemon does with records. The daemons of the other
-/// hosts leave out reports of failures, and ranks that request no records; otherwise they would dominate the test's
-/// time.
+/// hosts ignore reports of failures, and keep no state of ranks that request no records; otherwise they would dominate
+/// the test's time.
 const WHOLE_EVERY: usize = 997;
 
 /// Next step of a daemon.
@@ -77,7 +77,7 @@ pub(super) struct JobHost {
     pub(super) holding: Holding,
     /// Depth of the host in the tree.
     pub(super) level: u32,
-    /// Most connections to other processes.
+    /// The highest number of connections to other processes so far.
     pub(super) connections: usize,
     /// Bytes that its shepherd has sent.
     pub(super) sent: usize,

@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::time::Duration;
 
-/// Most heap bytes of the front, apart from the process table.
+/// Maximum number of heap bytes of the front, without the process table.
 const MOST_OF_FRONT: usize = 16 << 20;
 /// Bytes of a row of the process table: two addresses and a number, as in the MPIR interface.
 const ROW_BYTES: usize = 24;
-/// Most heap bytes of any other process of the launcher, in addition to [`MOST_FOR_EACH_BELOW`] per child.
+/// Maximum number of heap bytes of any other process of the launcher, in addition to [`MOST_FOR_EACH_BELOW`] per child.
 const MOST_OF_OTHERS: usize = 1 << 20;
 const MOST_FOR_EACH_BELOW: usize = 64 << 10;
 /// Interval between two turns of the front, in milliseconds; the front reads once per turn.
@@ -52,7 +52,7 @@ struct Job {
 struct Done {
     world: World,
     front: Holding,
-    /// Most heap bytes of the front before it had a process table.
+    /// Highest number of heap bytes of the front before it had a process table.
     before_table: isize,
     ends: BTreeMap<usize, End>,
     struck: BTreeSet<usize>,

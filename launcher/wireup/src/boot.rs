@@ -18,11 +18,11 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// Largest Q_Key for datagrams: for a Q_Key with the highest bit set, a device would send the Q_Key of its own queue
-/// pair instead.
+/// Maximum Q_Key for datagrams. If a work request has a Q_Key with the highest bit set, the device sends the Q_Key of
+/// its queue pair instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
-/// Largest number of ranks per node that is accepted, so that no text produces an unbounded list.
+/// Maximum number of ranks per node. A record with more is rejected, so no text produces an unbounded list.
 const MOST_LOCAL_RANKS: u32 = 1 << 16;
 
 /// A 128-bit secret. `Debug` does not show it.
@@ -76,8 +76,8 @@ pub struct Boot {
     pub leader: Option<u32>,
     /// Durations of the start of this rank; `None` if the launcher did not set them.
     pub launch: Option<Launch>,
-    /// Number of ranks of the job's other nodes that run on the CPUs of this node: several hosts of the list may be one
-    /// machine.
+    /// Number of ranks that belong to other nodes of the job, but run on the CPUs of this node. It is 0 unless several
+    /// hosts of the host list are one machine.
     pub colocated_ranks: u32,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if the daemon did not
     /// set it. When the node has more ranks than CPUs, the daemon may narrow and widen the CPU mask of a rank that has
@@ -399,7 +399,7 @@ fn bad(key: &'static str, given: &str, expected: &'static str) -> BootError {
     }
 }
 
-/// The first 40 characters of a value, since the value may have any length.
+/// The first 40 characters of a value; the value may have any length.
 fn clip(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -15,7 +15,7 @@
 
 use crate::record::{MAX_RECORD_BYTES, Record};
 
-/// Longest datagram.
+/// Maximum size of a datagram, in bytes.
 pub const MAX_DATAGRAM_BYTES: usize = 2048;
 
 const VERSION: u8 = 1;
@@ -244,7 +244,8 @@ pub enum ToRank {
         /// Its record.
         record: Record,
     },
-    /// All ranks that run the same program are quiet: no rank needs the receiver's acknowledgements any more.
+    /// All ranks are quiet in the MPI program that the receiver runs: no rank needs the receiver's acknowledgements any
+    /// more.
     AllQuiet,
     /// A rank has failed and the job continues: no further MPI message arrives from that rank.
     Lost {
@@ -253,7 +254,7 @@ pub enum ToRank {
         /// What happened, as text.
         why: String,
     },
-    /// The sender, a rank that replaces the daemon, has finalized: when this connection ends, that is no failure.
+    /// The sender, a rank that replaces the daemon, has finalized. If this connection closes later, that is no failure.
     Finalized {
         /// The rank that has finalized.
         rank: u32,
@@ -265,9 +266,10 @@ pub enum ToRank {
         /// The reason, as text.
         why: String,
     },
-    /// The memory of a process of the requested rank, for reading: the descriptor is attached (`SCM_RIGHTS`).
+    /// Reply to [`ToDaemon::AskMemory`]: a descriptor for reading the memory of a process of the requested rank. It is
+    /// attached (`SCM_RIGHTS`).
     Memory {
-        /// Pid of this process.
+        /// Pid of the process.
         pid: u32,
     },
 }

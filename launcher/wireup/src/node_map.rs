@@ -265,7 +265,8 @@ impl fmt::Display for NodeMap {
     }
 }
 
-/// Most stretches of a map: limits its text to the size of an environment variable, 128 KiB in Linux.
+/// Maximum number of stretches of a map that has a text form. The text must fit in an environment variable, 128 KiB in
+/// Linux.
 const MOST_STRETCHES: usize = 4096;
 
 #[cfg(test)]

@@ -20,10 +20,11 @@ pub fn address(front: u32) -> String {
 /// Request to read the state of all ranks now.
 pub const QUERY: u8 = 1;
 
-/// Most bytes of a host's report about its ranks ([`QueryReply::Seen`]).
+/// Maximum size of a host's report about its ranks ([`QueryReply::Seen`]), in bytes.
 pub const MOST_SEEN_BYTES: usize = 16 << 20;
 
-/// Longest frame, in bytes: a report of [`MOST_SEEN_BYTES`], preceded by the list of ranks that have ended.
+/// Maximum size of a frame, in bytes. It has room for a report of [`MOST_SEEN_BYTES`] and for the list of ranks that
+/// have ended.
 const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 
 /// Message from the front.

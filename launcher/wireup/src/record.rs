@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Network address of a rank, as bytes that only the ranks interpret, not the daemon.
 
-/// Longest record, in bytes.
+/// Maximum size of a record, in bytes.
 pub const MAX_RECORD_BYTES: usize = 256;
 
 /// Record that a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
