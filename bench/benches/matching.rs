@@ -46,7 +46,7 @@ fn arrive(engine: &mut Engine, peer: u32, tag: i32) -> Option<Output> {
     }))
 }
 
-/// Collects the request that an arrived message was delivered to, and returns it.
+/// Releases the completed receive request to which an arrived message was delivered, and returns its id.
 fn collect_delivered(engine: &mut Engine, output: Option<Output>) -> RequestId {
     let Some(Output::Deliver { request, .. }) = output else {
         panic!("not delivered but {output:?}");
@@ -64,7 +64,7 @@ fn keep(engine: &mut Engine, output: Option<Output>) {
     engine.keep(message, Box::new(WORD));
 }
 
-/// Completes a receive whose message had arrived before it was posted.
+/// Completes a receive whose message had arrived before the receive was posted.
 fn collect_kept(engine: &mut Engine, posted: (RequestId, Option<Output>)) {
     let (request, Some(Output::DeliverKept { message, .. })) = posted else {
         panic!("no kept message but {posted:?}");
@@ -160,7 +160,7 @@ fn many(c: &mut Criterion) {
     group.finish();
 }
 
-/// Posts all receives before all messages arrive.
+/// Posts all receives before the first message arrives.
 fn posted_first(
     engine: &mut Engine,
     posts: &[(u32, i32)],
@@ -188,7 +188,7 @@ fn arrived_first(engine: &mut Engine, arrivals: &[(u32, i32)], posts: &[(u32, i3
     }
 }
 
-/// One message at a time, while there are a thousand posted receives or unexpected messages of the same source with
+/// One message at a time, while there are a thousand posted receives or unexpected messages with the same source and
 /// other tags.
 fn behind(c: &mut Criterion) {
     let mut group = c.benchmark_group("matching/behind 1000 of other tags");

@@ -69,7 +69,7 @@ pub struct CurvePlan {
     pub ranks: Vec<usize>,
     /// The program's options.
     pub options: Vec<String>,
-    /// Jobs of each number of ranks in a program with [`Over::Jobs`].
+    /// In a program with [`Over::Jobs`]: the number of jobs for each number of ranks.
     pub repeats: usize,
     /// The value of rmpi's `--host`; `None`: all ranks run on this host.
     pub hosts: Option<String>,
@@ -108,13 +108,13 @@ pub struct Curve {
 /// The results of a measurement.
 #[derive(Debug)]
 pub struct CurveData {
-    /// The curves in the order of the plan's contenders, without contenders that have no report.
+    /// The curves in the order of the plan's contenders. A contender without a report has no curve.
     pub curves: Vec<Curve>,
     /// The contenders that failed, and why.
     pub failures: Vec<(String, ContenderFailure)>,
     /// The number of finished rounds.
     pub rounds: usize,
-    /// The incomplete report of the contender whose run a signal ended, if there is one.
+    /// If a signal ended a contender's run: the incomplete report of this run.
     pub part: Option<Curve>,
 }
 
@@ -239,7 +239,7 @@ fn handle_line(
 ) {
     let line = match output {
         OutputLine::Out(line) => line,
-        // After an interruption launchers print messages about it, which are dropped.
+        // After an interruption, lines on standard error are dropped: they are the launchers' messages about it.
         OutputLine::Err(_) if interrupt::seen() => return,
         OutputLine::Err(line) => return on_event(MeasureEvent::OtherLine(&line)),
     };
@@ -254,8 +254,8 @@ fn handle_line(
     }
 }
 
-/// Times jobs of hello world from start to finish, with each number of ranks. One more job per number of ranks, with
-/// `--json`, reports the time in `MPI_Init`.
+/// Times jobs of hello world from start to finish, with each number of ranks. With `--json`, one more job per number of
+/// ranks reports the time in `MPI_Init`.
 fn jobs(
     plan: &CurvePlan,
     contender: &CurveContender,

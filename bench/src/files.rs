@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Standard output, and the files that options name. A file is opened once before the measurement ([`try_writable`]),
-//! so that a missing folder is reported at once and not after an hour.
+//! so that a missing folder is reported before the measurement and not after an hour.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -48,7 +48,7 @@ pub fn plot_name(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Checks that a file can be written, without changing it or leaving a new one.
+/// Checks that a file can be written. An existing file is not changed; a file that the check creates is removed.
 ///
 /// # Errors
 /// When it cannot; the error names the option.

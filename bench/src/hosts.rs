@@ -152,7 +152,7 @@ impl BenchHosts {
         self.launcher.as_deref()
     }
 
-    /// A script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` if
+    /// The text of a script with the call syntax of `ssh`, for MPIs whose remote shell must be a single word. `None` if
     /// `--launcher` is not given.
     #[must_use]
     pub fn script(&self) -> Option<String> {
@@ -201,7 +201,7 @@ pub fn words_of(names: &[String]) -> String {
     }
 }
 
-/// The most hosts that a list names; the others are counted.
+/// Maximum number of hosts that a list names; of the others it states only the number.
 const MOST_NAMED: usize = 4;
 
 /// Whether `host` is this machine, by the rule of `rmpiexec`; then no remote shell is needed.

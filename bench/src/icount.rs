@@ -17,19 +17,18 @@ use crate::peers::{Case, Installation, Setting, Tuning};
 use crate::stats::Summary;
 use crate::{Error, machine, programs, run};
 
-/// The most instructions for `MPI_Isend` of 8 bytes.
+/// Maximum number of instructions for `MPI_Isend` of 8 bytes.
 pub const ISEND_BUDGET: f64 = 60.0;
-/// The most instructions for `MPI_Isend` of 8 bytes if no tool is loaded: the QMPI tool stack must not cost anything
-/// then. Builds from before the stack took 55; the 2 further ones count the traffic to each rank, which was added
-/// later.
+/// Maximum number of instructions for `MPI_Isend` of 8 bytes if no tool is loaded: the QMPI tool stack must then cost
+/// nothing. Builds without the stack took 55 instructions; 2 more were added later, to count the traffic to each rank.
 pub const ISEND_WITHOUT_STACKS: f64 = 55.0 + 2.0;
-/// The most instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, of 8 bytes without a status.
+/// Maximum number of instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, of 8 bytes without a status.
 pub const SUM_BUDGET: f64 = 250.0;
 /// The message sizes (bytes) for which the three calls are counted.
 pub const SIZES: [u32; 11] = [0, 1, 4, 8, 9, 16, 32, 48, 64, 256, 1024];
-/// The most instructions for the three calls together with a status, for each of [`SIZES`]: what they took in November
-/// 2026, and a margin for other compilers and C libraries. These budgets keep sizes that have not reached [`size_aim`]
-/// from getting slower.
+/// Maximum number of instructions for the three calls together with a status, for each of [`SIZES`]: what they took in
+/// November 2026, plus a margin for other compilers and C libraries. Sizes that have not reached [`size_aim`] must not
+/// get slower than these budgets.
 pub const SIZE_BUDGETS: [f64; 11] = [
     395.0, 415.0, 335.0, 257.0, 432.0, 407.0, 424.0, 436.0, 735.0, 775.0, 1120.0,
 ];
@@ -41,9 +40,9 @@ pub const MULTIPLE_BUDGETS: [f64; 11] = [
 /// The instructions that `MPI_THREAD_MULTIPLE` may add to [`size_aim`].
 pub const MULTIPLE_MORE: f64 = 150.0;
 
-/// The three calls with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`: the arguments of
-/// `isend_count.c`, and the most instructions together. `reversed` is a communicator with its ranks in reverse order,
-/// so the destination and the source of a message have to be translated.
+/// For the three calls with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`: the arguments of
+/// `isend_count.c`, and the maximum number of instructions together. `reversed` is a communicator with its ranks in
+/// reverse order, so the destination and the source of a message have to be translated.
 pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["dup"], 262.0),
     (&["reversed"], 470.0),
@@ -60,12 +59,13 @@ pub fn size_aim(bytes: u32) -> f64 {
     }
 }
 
-/// `MPI_Startall` and `MPI_Waitall` of a persistent receive and a persistent send of 8 bytes, in a program that has no
-/// other messages, and the most instructions for each.
+/// The maximum number of instructions for `MPI_Startall` and for `MPI_Waitall`, with a persistent receive and a
+/// persistent send of 8 bytes, in a program that has no other messages.
 pub const PERSISTENT: [(&str, f64); 2] = [("MPI_Startall", 450.0), ("MPI_Waitall", 720.0)];
 
-/// Calls with a message of 8 bytes and a status, and the most instructions for each: `MPI_Startall` and `MPI_Waitall`
-/// of a persistent receive and a persistent send, the others with a message that has arrived.
+/// Calls with a message of 8 bytes and a status, and the maximum number of instructions for each. `MPI_Startall` and
+/// `MPI_Waitall` are for a persistent receive and a persistent send; for the other calls the message has already
+/// arrived.
 pub const FORMS: [(&str, f64); 6] = [
     ("MPI_Sendrecv", 300.0),
     ("MPI_Startall", 450.0),
@@ -75,11 +75,11 @@ pub const FORMS: [(&str, f64); 6] = [
     ("MPI_Waitany", 590.0),
 ];
 
-/// The most instructions for an `MPI_Test` that finds nothing, in a rank that has its own core.
+/// Maximum number of instructions for an `MPI_Test` that finds nothing, in a rank that has its own core.
 pub const TEST_BUDGET: f64 = 265.0;
-/// The most instructions for an `MPI_Iprobe` that finds nothing, in a rank that has its own core.
+/// Maximum number of instructions for an `MPI_Iprobe` that finds nothing, in a rank that has its own core.
 pub const IPROBE_BUDGET: f64 = 340.0;
-/// The most instructions for `QMP_start` of eight receives and eight sends, without the copying of payload.
+/// Maximum number of instructions for `QMP_start` of eight receives and eight sends, without the copying of payload.
 pub const START_BUDGET: f64 = 400.0;
 
 /// Median instructions per call, callees included.
@@ -255,7 +255,7 @@ impl Traced {
         let program = work.join(self.name);
         programs::compile(mpi.mpicc(), &mpi.environment(), self.name, &program)?;
         let dumps = work.join("callgrind");
-        // Otherwise files of an earlier run would be counted too.
+        // If files of an earlier run stayed, they would be counted too.
         drop(fs::remove_dir_all(&dumps));
         fs::create_dir_all(&dumps)
             .map_err(|e| Error::io("cannot make a folder for callgrind", e))?;
@@ -317,7 +317,7 @@ impl Traced {
 /// The instructions of the callees of `function`, without its own; `None` if it was not called.
 ///
 /// A callgrind file has blocks that begin with `fn=NAME`. In a block, `calls=COUNT TARGET` is followed by a line `LINE
-/// COST`, whose cost is that of the callee and of everything that the callee called.
+/// COST`; COST includes the callee and everything that the callee called.
 fn inclusive_of_callees(dump: &str, function: &str) -> Option<f64> {
     let mut inside = false;
     let mut calls = false;

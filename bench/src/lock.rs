@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock that allows one measurement at a time on a machine: two at once would slow each other down.
+//! A lock that allows one measurement at a time on a machine: two at the same time would slow each other down.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};

@@ -87,14 +87,14 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether other processes kept the machine so busy that the figures are unreliable.
+    /// Whether the load shows that other processes used the machine, so the figures are unreliable.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.load > BUSY
     }
 }
 
-/// A higher load than this comes from more than the measuring shell.
+/// The maximum load that the shell alone, from which the measurement is started, may cause.
 const BUSY: f64 = 0.5;
 
 /// Describes this machine now.

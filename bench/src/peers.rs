@@ -38,7 +38,7 @@ use crate::Error;
 use crate::hosts::{BenchHost, BenchHosts};
 use crate::machine;
 
-/// Which MPI a prefix holds.
+/// Which MPI is installed in a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// rmpi.
@@ -53,7 +53,7 @@ pub enum Kind {
     Mpich4,
     /// Open MPI 4, as Debian packages it.
     Openmpi4,
-    /// Any other: measured without options.
+    /// Any other MPI, which is measured without options.
     Other,
 }
 
@@ -250,8 +250,8 @@ impl Kind {
         }
     }
 
-    /// The property of these hosts that a launcher of this kind has no option for, and what to do about it; `None` if
-    /// it has all options.
+    /// If this kind's launcher has no option for a property of these hosts: the property, and what to do about it.
+    /// `None` if the launcher has all options that these hosts need.
     #[must_use]
     pub fn missing_option(self, hosts: &BenchHosts) -> Option<String> {
         if matches!(self, Self::Rmpi | Self::Other) {

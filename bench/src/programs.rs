@@ -214,7 +214,7 @@ pub struct ReportRow {
     pub name: Option<String>,
     /// Median of the batches.
     pub median: f64,
-    /// The value that 99 of 100 batches equal or better.
+    /// The worst value among the best 99 % of the batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
     /// The best batch.
@@ -226,7 +226,7 @@ pub struct ReportRow {
     /// The number of measured iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u64>,
-    /// The number of batches that the iterations were measured in.
+    /// The number of batches into which the measured iterations were divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<u64>,
     /// The number of iterations before the measured ones.
@@ -303,7 +303,7 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
-/// Programs that use QMP if it is installed.
+/// Programs in `bench` that use QMP if it is installed.
 const OVER_QMP: [&str; 2] = ["halo", "start_count"];
 
 /// The compiler flags for a program that can use QMP, if QMP is installed in the same folder as the compiler wrapper.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The progress bar: one line at the bottom of the terminal, redrawn at each step; nothing if standard error is no
-//! terminal.
+//! The progress bar: one line at the bottom of the terminal, redrawn at each step; nothing is drawn if standard error
+//! is no terminal.
 
 use std::io::IsTerminal;
 

@@ -20,7 +20,7 @@ use crate::{Error, interrupt};
 /// How a command ended, and what it printed.
 #[derive(Debug)]
 pub struct CommandOutcome {
-    /// `None` if the time limit or a signal to this program ended it.
+    /// The exit status; `None` if the time limit or a signal to this program ended the command.
     pub status: Option<ExitStatus>,
     /// Standard output.
     pub stdout: String,
@@ -58,7 +58,8 @@ pub fn adopt_orphans() {
     let _set = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// Runs `command` until it ends, the time limit is over or this program gets a signal, whichever is first.
+/// Runs `command` until it ends, the time limit is over or this program gets a signal. In the last two cases kills its
+/// process group.
 ///
 /// # Errors
 /// When the command cannot be started.
@@ -111,7 +112,7 @@ pub fn guarded(program: &Path, command: &Command) -> Command {
 }
 
 /// Replaces this process by the command that [`guarded`] wrapped, if this process was started for that. Returns `None`
-/// if it was not, and an error if the command cannot be run.
+/// if this process was not started for that, and an error if the command cannot be run.
 #[must_use]
 pub fn guard_if_requested() -> Option<Error> {
     let mut arguments = std::env::args_os().skip(1);
@@ -145,13 +146,13 @@ fn content(mut file: File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The period of the checks for signals and for the time limit; the command's own end is noticed at once.
+/// The period of the checks for signals and for the time limit.
 const CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// How long a launcher may take to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Waits for the child on a thread, so that its end is noticed at once. At the time limit or after a signal kills its
-/// process group and returns `None`.
+/// Waits for the child's end; a thread waits, so this returns without delay. At the time limit or after a signal, kills
+/// the child's process group and returns `None`.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let group = group_of(&child);
     let (sender, receiver) = mpsc::channel();
@@ -227,8 +228,8 @@ pub fn run_lines(
     ];
     std::thread::spawn(move || sender.send(CommandEvent::Ended(child.wait())));
     let status = pass_on_until_end(group, &events, &mut on_line)?;
-    // Passes on what the command wrote before its end. A grandchild may hold the streams open, so this waits for their
-    // end for at most 1 s.
+    // Passes on what the command wrote before its end. A grandchild may keep the streams open after the command's end,
+    // so this waits at most 1 s for the end of the streams.
     let deadline = Instant::now() + Duration::from_secs(1);
     while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
     {
@@ -285,8 +286,8 @@ fn spawn_reader(
     })
 }
 
-/// Reaps orphaned processes of a command; with `kill_them`, kills them first. Only for a process that has called
-/// [`adopt_orphans`] and has no other running children.
+/// Reaps orphaned processes of a command; with `kill_them`, kills them first. Must be called only by a process that has
+/// called [`adopt_orphans`] and has no other running children.
 pub fn end_orphans(kill_them: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {

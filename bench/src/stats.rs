@@ -48,9 +48,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The narrowest pair of samples, with as many samples below the pair as above it, that includes the true median
-    /// with at least this confidence (0 to 1), whatever the samples' distribution. `None` if there are too few samples
-    /// for that; six are enough for 95 %.
+    /// The narrowest interval between two samples that includes the true median with at least this confidence (0 to 1),
+    /// whatever the samples' distribution. As many samples lie below the interval as above it. `None` if there are too
+    /// few samples for that; six are enough for 95 %.
     #[must_use]
     pub fn of_median(samples: &[f64], confidence: f64) -> Option<Self> {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| !s.is_nan()).collect();

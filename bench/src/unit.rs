@@ -53,8 +53,8 @@ impl FigureUnit {
         }
     }
 
-    /// The figure for one message of `bytes` bytes in `seconds`. The figures for memory, instructions and percentages
-    /// do not come from time: `seconds` is returned unchanged for these units.
+    /// The figure for one message of `bytes` bytes in `seconds`. For memory, instructions and percentages, which do not
+    /// depend on a time, returns `seconds` unchanged.
     #[must_use]
     pub fn from_seconds(self, seconds: f64, bytes: usize) -> f64 {
         match self {

@@ -2,7 +2,7 @@
 //! Drawings as SVG: pure functions from figures to text.
 //!
 //! There are two charts, [`LinePlot`] over a continuous axis and [`DotPlot`] over named rows, and the [`Canvas`] that
-//! they are drawn on, on which other drawings put their own [`SvgElement`]s. In a chart every series has a colour, a
+//! they are drawn on. Other drawings put their own [`SvgElement`]s on a canvas. In a chart every series has a colour, a
 //! marker shape and its name in the legend, so that series do not differ only in colour. Each colour is defined for a
 //! light and for a dark background. The background is painted, so that text is readable in viewers without
 //! `prefers-color-scheme` too.

@@ -23,7 +23,7 @@ pub(crate) struct AxisRange {
     least: f64,
 }
 
-/// The most ticks of an axis of bytes, without that of zero.
+/// Maximum number of ticks of an axis of bytes, besides the tick at zero.
 const TICKS: usize = 12;
 
 impl AxisRange {
@@ -60,7 +60,7 @@ impl AxisRange {
         Some((self.steps(value) - low) / (high - low))
     }
 
-    /// The value as a number that positions on the axis are proportional to.
+    /// The value on a linear measure along the axis: the value itself, or its logarithm.
     fn steps(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,

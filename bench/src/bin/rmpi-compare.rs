@@ -216,8 +216,8 @@ fn compare_all(cli: &CompareOptions) -> Result<ExitCode, Error> {
     }
 }
 
-/// The folder for the binaries of this run. Other hosts must be able to read it, so with hosts it is not in a folder
-/// for temporary files, which each host has its own of.
+/// The folder for the binaries of this run. With hosts, the folder must be readable on all of them, so it is not in the
+/// folder for temporary files, which may differ from host to host.
 fn work_folder(for_hosts: bool) -> Result<PathBuf, Error> {
     let folder = match for_hosts {
         true => std::env::current_dir()

@@ -15,10 +15,10 @@ pub enum Placement {
     Pair,
     /// Two ranks on two CPUs, wherever these are.
     Apart,
-    /// Two ranks on one CPU: `taskset` confines the launcher, and the ranks inherit the mask.
+    /// Two ranks on one CPU: the launcher runs under `taskset`, and the ranks inherit the launcher's affinity mask.
     MaskAround,
-    /// Two ranks on one CPU: the launcher starts `taskset`, which confines each rank; the launcher does not see the
-    /// mask.
+    /// Two ranks on one CPU: the launcher starts each rank through `taskset`, so the launcher itself has another
+    /// affinity mask.
     MaskBehind,
     /// More ranks than CPUs.
     Crowd,
@@ -56,13 +56,13 @@ impl Placement {
         }
     }
 
-    /// Whether only rmpi can run it.
+    /// Whether only rmpi can run with this placement.
     #[must_use]
     pub const fn is_rmpi_only(self) -> bool {
         matches!(self, Self::OverMemif | Self::OverDevices | Self::OverUdp)
     }
 
-    /// Whether it needs hosts.
+    /// Whether this placement needs hosts.
     #[must_use]
     pub const fn is_between_hosts(self) -> bool {
         matches!(self, Self::Hosts | Self::HostsOverUdp | Self::AllHosts)
@@ -140,7 +140,7 @@ pub enum Bar {
     Limit(f64),
     /// At most this much above the limit, in the unit of the row.
     Above(f64),
-    /// At least this many times better than the best peer; 1 requires better than equal.
+    /// At least this many times better than the best peer. With 1, a figure equal to the peer's is not enough.
     Peer(f64),
     /// At least as good as the best peer.
     Level,

@@ -175,7 +175,7 @@ pub fn has_bars(hosts: &BenchHosts) -> bool {
     hosts.list().len() == 4 && hosts.ranks_each() == Some(16)
 }
 
-/// The row as it is shown on hosts without [`has_bars`]: a collective has no bars then.
+/// The row for hosts for which [`has_bars`] is `false`: if it is a collective, it then has no bars.
 #[must_use]
 pub fn shown(row: &'static CompareRow) -> &'static CompareRow {
     static ROWS_SHOWN: [CompareRow; ROWS.len()] = {

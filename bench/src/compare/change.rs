@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares a new build of rmpi with an old one, measured in the same rounds.
 //!
-//! The ratio new ÷ old is taken within each round. Its median is shown with an interval from order statistics, which
-//! needs no assumption about the distribution of the figures. An interval that includes 1 means that the rounds show no
+//! The ratio new ÷ old is computed within each round. Its median is shown with an interval from order statistics, which
+//! needs no assumption about the distribution of the figures. If the interval includes 1, the rounds show no
 //! difference.
 
 use std::fmt::Write as _;
@@ -59,7 +59,8 @@ impl Change {
             .filter_map(|(new, old)| Some((*new)? / (*old)?));
         let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
         let interval = match (row.unit, &ratios[..]) {
-            // Instructions are counted, so they are the same in each round.
+            // Instructions are counted only in the first round, so there is one ratio, which is both ends of the
+            // interval.
             (FigureUnit::Instructions, [first, ..]) => Some(Interval {
                 low: *first,
                 high: *first,
@@ -82,7 +83,8 @@ impl Change {
         }
     }
 
-    /// Whether the rounds show that the new build is not worse; `false` if there are too few rounds.
+    /// Whether the outcome is [`ChangeOutcome::Same`] or [`ChangeOutcome::Better`]; `false` also if there are too few
+    /// rounds.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(self.outcome, ChangeOutcome::Same | ChangeOutcome::Better)
     }
@@ -102,8 +104,8 @@ fn outcome(unit: FigureUnit, interval: Option<&Interval>) -> ChangeOutcome {
     }
 }
 
-/// Compares all rows of both builds; empty if there is no old build. Rounds with both CPUs on one physical core count
-/// like the others, but a round counts only if that was the same for both builds.
+/// Compares all rows of both builds; empty if there is no old build. A round counts if both builds ran with their two
+/// CPUs on one physical core, or both with them on two cores.
 pub(super) fn changes(plan: &ComparePlan, measured: &CompareData) -> Vec<Change> {
     let (Some(new), Some(old)) = (plan.own, plan.old) else {
         return Vec::new();

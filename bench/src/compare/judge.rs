@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns samples into verdicts: ratios are taken within each round, and the bars apply to their medians.
+//! Turns samples into verdicts: ratios are computed within each round, and the bars apply to the medians of the ratios.
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub enum Verdict {
     Fail,
     /// The row has no bar.
     Shown,
-    /// Something that a bar needs was not measured.
+    /// A figure that a bar needs was not measured.
     Missing,
     /// The row needs hosts, and none were named.
     NeedsHosts,
@@ -115,7 +115,7 @@ fn within_limit(unit: FigureUnit, ratio: f64, factor: f64) -> bool {
     }
 }
 
-/// Whether a ratio reaches a factor. A factor of 1 requires more than equality.
+/// Whether a ratio is at least `factor`; if `factor` is 1, the ratio must be more than 1.
 fn reaches(ratio: f64, factor: f64) -> bool {
     if factor > 1.0 {
         ratio >= factor

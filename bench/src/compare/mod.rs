@@ -29,7 +29,7 @@ use rows::RUNS;
 pub struct CompareRequest {
     /// Where rmpi is installed.
     pub rmpi: PathBuf,
-    /// Where an old build of rmpi is installed, which `rmpi` is compared with.
+    /// Where an old build of rmpi is installed; `rmpi` is compared with it.
     pub against: Option<PathBuf>,
     /// Peers, as `NAME=PREFIX`.
     pub peers: Vec<String>,
@@ -145,7 +145,8 @@ fn contender(mpi: Installation, level: Tuning, work: &Path) -> CompareContender 
     }
 }
 
-/// The settings with which a peer takes part: those of `requested` (if it is empty, all) that the peer has for a row.
+/// The settings with which a peer takes part: those of `requested` that the peer has for at least one of `rows`. An
+/// empty `requested` stands for all settings.
 fn levels_of(mpi: &Installation, rows: &[&CompareRow], requested: &[Tuning]) -> Vec<Tuning> {
     let cases = rows.iter().map(|row| rows::run_of(row).placement.case());
     let cases: Vec<_> = cases.collect();
@@ -160,7 +161,7 @@ fn levels_of(mpi: &Installation, rows: &[&CompareRow], requested: &[Tuning]) -> 
         .collect()
 }
 
-/// The reasons why a plan cannot be measured here; empty if it can.
+/// The reasons why this machine cannot measure the plan; empty if it can.
 #[must_use]
 pub fn obstacles(plan: &ComparePlan) -> Vec<String> {
     let uses = |placements: &[Placement]| {

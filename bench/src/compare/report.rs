@@ -71,7 +71,7 @@ pub struct Comparison {
     pub line: Option<Summary>,
     /// The results of the rounds with the CPUs on different physical cores.
     pub rows: Vec<RowResult>,
-    /// Rows with bars that were not measured because they need hosts and none were named.
+    /// Rows with bars that were not measured: they need hosts, and no hosts were named.
     pub not_run: Vec<RowResult>,
     /// The results of the rounds with both CPUs on one physical core; rows without such rounds are left out.
     pub close: Vec<RowResult>,
@@ -233,8 +233,9 @@ fn words(alternatives: &[bars::Bar], unit: FigureUnit) -> String {
 }
 
 impl Comparison {
-    /// Whether all rounds were finished, every row with a bar passed, and no row of the new build got worse. The bars
-    /// do not count if an old build of rmpi is the only other contender, because there is no peer to compare with.
+    /// Whether all rounds were finished, every row with a bar passed and, with an old build of rmpi, the rounds show
+    /// for every row that the new build is not worse. If the old build is the only other contender, bars do not count,
+    /// because there is no peer to compare with.
     #[must_use]
     pub fn passed(&self) -> bool {
         let good = |line: &RowResult| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);

@@ -26,9 +26,9 @@ use crate::programs::BenchReport;
 use crate::stats::Summary;
 use crate::{Error, icount, interrupt, machine, programs, run};
 
-/// A one-way time of a cache line (µs) below which both CPUs are taken to be on one physical core.
+/// If the one-way time of a cache line (µs) is below this, both CPUs count as being on one physical core.
 pub const CLOSE_BELOW_US: f64 = 0.070;
-/// How often a run is tried if the CPUs move during it.
+/// How often a run is tried in a round if the CPUs move during each try.
 const TRIES: usize = 3;
 /// After this number of consecutive failures a contender is left out of a run in later rounds.
 const MAX_FAILURES: usize = 2;
@@ -65,7 +65,7 @@ pub struct ComparePlan {
     pub old: Option<usize>,
     /// The rows that are measured.
     pub rows: Vec<&'static CompareRow>,
-    /// Requested rows that are left out because they need hosts and none are named.
+    /// Requested rows that are left out: they need hosts, and no hosts are named.
     pub left_out: Vec<&'static CompareRow>,
     /// The runs of the rows.
     pub runs: Vec<&'static ProgramRun>,
@@ -73,7 +73,7 @@ pub struct ComparePlan {
     pub rounds: usize,
     /// The time limit of one run.
     pub limit: Duration,
-    /// This binary, which measures the limits in a separate process, and between hosts also on the hosts.
+    /// The path of this binary. It is started again to measure the limits, on this machine or on the hosts.
     pub program: PathBuf,
     /// Hosts for the runs that need them.
     pub hosts: Option<BenchHosts>,
@@ -112,8 +112,8 @@ pub struct CompareData {
 }
 
 impl CompareData {
-    /// A row's figures, one entry per round. Only rounds with both CPUs on one physical core count if `close`,
-    /// otherwise only the other rounds; the entry of any other round, and of one without a figure, is `None`.
+    /// A row's figures, one entry per round. If `close`, only rounds with both CPUs on one physical core count;
+    /// otherwise only the other rounds. The entry of a round that does not count or has no figure is `None`.
     #[must_use]
     pub fn row(&self, row: &CompareRow, contender: Option<usize>, close: bool) -> Vec<Option<f64>> {
         let samples = self
@@ -132,7 +132,7 @@ impl CompareData {
         self.samples.entry(key).or_default().push(sample);
     }
 
-    /// Drops the samples of an unfinished round, except if it is the first.
+    /// Drops the samples of the unfinished round; if it is the first round, keeps them.
     fn cut(&mut self) {
         if self.rounds == 0 {
             return;
@@ -186,8 +186,8 @@ fn write_script(plan: &ComparePlan) -> Result<(), Error> {
         .map_err(|e| Error::io(format!("cannot write {}", plan.script.display()), e))
 }
 
-/// Runs all rounds; `on_step` is called with the name of each step. After a signal only the finished rounds are
-/// returned, or what there is of the first one.
+/// Runs all rounds; `on_step` is called with the name of each step. After a signal, returns only the finished rounds;
+/// if there is none, the samples of the unfinished first round.
 pub fn measure(plan: &ComparePlan, mut on_step: impl FnMut(&str)) -> CompareData {
     let mut measured = CompareData::default();
     for round in 0..plan.rounds {
@@ -284,7 +284,7 @@ impl RoundRun<'_> {
 
     fn record(&mut self, key: Key, contender: &str, outcome: Result<RunSample, Error>) {
         if interrupt::seen() {
-            // The signal may have ended the run, which is no failure of the contender.
+            // The signal may have ended the run; this does not count as a failure of the contender.
             return;
         }
         let sample = match outcome {
@@ -299,8 +299,8 @@ impl RoundRun<'_> {
         self.measured.push(key, sample);
     }
 
-    /// Measures, and repeats that until both CPUs are on one core before and after the measurement, or on two both
-    /// times.
+    /// Calls `measure` until the two CPUs were on one core both before and after the call, or on two cores both times.
+    /// An error if `measure` fails, or after [`TRIES`] calls in which the CPUs moved.
     fn until_settled(
         &mut self,
         line: &mut Option<f64>,
@@ -324,7 +324,8 @@ impl RoundRun<'_> {
         ))
     }
 
-    /// Measures the one-way time of a cache line (µs); `None` if the run is not one of a pair of CPUs.
+    /// Measures the one-way time of a cache line (µs); `None` if the run's placement is not [`Placement::Pair`], or the
+    /// time cannot be measured.
     fn probe(&mut self) -> Option<f64> {
         if self.run.placement != Placement::Pair {
             return None;
@@ -506,8 +507,8 @@ impl RoundRun<'_> {
     }
 }
 
-/// Measures the one-way time of a cache line between two CPUs (µs); `None` if this process may use only one CPU.
-/// `program` is this binary.
+/// Measures the one-way time of a cache line between two CPUs (µs); `None` if this process may use only one CPU or the
+/// measurement fails. `program` is this binary.
 pub(crate) fn line_now(program: &Path) -> Option<f64> {
     machine::cpus().two()?;
     let figures = figures(program, &["line"], PROBE_MS).ok()?;
@@ -541,12 +542,13 @@ fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figu
 pub struct RowSelection {
     /// The rows that can be measured.
     pub rows: Vec<&'static CompareRow>,
-    /// The rows that are left out because they need hosts and none are named.
+    /// The rows that are left out: they need hosts, and no hosts are named.
     pub left_out: Vec<&'static CompareRow>,
 }
 
-/// Selects rows by the names of rows and groups. Without any name these are the group `hosts` if hosts are given,
-/// otherwise all rows except those over DPDK. Bars that do not apply to the given hosts are dropped.
+/// Selects rows by the names of rows and groups. Without any name, selects the group `hosts` if hosts are given,
+/// otherwise all rows except those over DPDK. Rows that need hosts are left out if none are given. Bars that do not
+/// apply to the given hosts are dropped.
 ///
 /// # Errors
 /// When a name is neither a row nor a group, or all requested rows need hosts and none are given.

@@ -48,7 +48,7 @@ const fn crowd(
     }
 }
 
-/// Eight ranks: few enough per core that all of them may run or spin at the same time.
+/// A run of eight ranks.
 const fn eight(id: &'static str, options: &'static [&'static str]) -> ProgramRun {
     ProgramRun {
         ranks: 8,
@@ -245,12 +245,13 @@ impl CompareRow {
         }
     }
 
-    /// Requires at most [`NEAR`] times `limit`, which is the time of only copying in, setting a flag and copying out.
+    /// Requires the bar [`NEAR`] with the limit `limit`: the time for copying in, setting a flag and copying out,
+    /// without MPI.
     const fn near(self, limit: &'static str) -> Self {
         self.with_limit(limit, NEAR)
     }
 
-    /// Sets the limit to the best bandwidth at which one or two cores copy one way.
+    /// Sets the limit to the best of these bandwidths, at which one or two cores copy one way.
     const fn near_best(self, limits: &'static [&'static str]) -> Self {
         Self {
             limit: Some(LimitOf::BestOf(limits)),
@@ -258,8 +259,8 @@ impl CompareRow {
         }
     }
 
-    /// Requires at most 1.5 times the time in which two cores copy the message once for each of `ranks` ranks: each
-    /// rank gets a whole result.
+    /// Each rank gets a whole result, so two cores must copy the message `ranks` times: requires at most 1.5 times the
+    /// time for that at the bandwidth `figure`.
     const fn near_copies(self, figure: &'static str, ranks: usize) -> Self {
         Self {
             limit: Some(LimitOf::TimeOf(figure, ranks)),
@@ -299,7 +300,7 @@ const CROWD: &str = "crowd";
 const POLLING: &str = "polling";
 /// Either clearly better than every peer, or near the machine's limit.
 const BANDWIDTH: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)]];
-/// As [`BANDWIDTH`], and in any case at least 0.9 of the limit.
+/// The bars of [`BANDWIDTH`], and in addition at least 0.9 of the limit.
 const STREAM: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)], &[Bar::Limit(0.9)]];
 const NEAR_RATE: &[&[Bar]] = &[&[Bar::Limit(0.9)]];
 /// The bar of latencies from 0 bytes to 4 KiB.

@@ -26,8 +26,8 @@ pub(crate) fn start(
     })
 }
 
-/// Calls `launch`, which runs a launcher. If that fails, kills the processes and removes the peers' shared memory that
-/// are left.
+/// Calls `launch`, which runs a launcher, and reaps orphaned processes. If `launch` fails, also kills the processes
+/// that are left and removes the shared-memory files that peers have left.
 pub(crate) fn cleanly<T>(launch: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let shared_memory = SharedMemory::now();
     let outcome = launch();
@@ -65,7 +65,7 @@ impl SharedMemory {
             .difference(&self.0)
             .filter(|name| is_peers(name))
         {
-            // Fails for another user's file, which is not from this run.
+            // Fails for a file of another user; such a file is not from this run.
             drop(std::fs::remove_file(Path::new(Self::FOLDER).join(name)));
         }
     }

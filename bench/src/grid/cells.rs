@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of the grid: each has an operation, a number of ranks, a manner and a number of bytes.
+//! The rows of the grid: each has an operation, a number of ranks, a manner (how the calls follow each other,
+//! [`Manner`]) and a number of bytes.
 
 use clap::ValueEnum;
 
@@ -30,7 +31,7 @@ impl Extent {
 pub enum RowGroup {
     /// Two ranks, point to point.
     Pair,
-    /// Several pairs at once.
+    /// Several pairs of ranks at the same time, point to point.
     Pairs,
     /// Collectives of two ranks.
     Coll2,
@@ -70,7 +71,7 @@ impl RowGroup {
         }
     }
 
-    /// The words of `--rows` that select it.
+    /// The words of `--rows` that select the group.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Self::Pair => &["pair"],
@@ -101,9 +102,9 @@ pub enum Manner {
     Messages,
     /// Messages between pairs, with `MPI_THREAD_MULTIPLE`.
     Threads,
-    /// Collectives one directly after the other; rank 0 is the root.
+    /// Collectives directly after each other; rank 0 is the root.
     Together,
-    /// Collectives with a barrier before each, whose time does not count; rank 0 is the root.
+    /// Collectives with a barrier before each of them; the barrier's time does not count. Rank 0 is the root.
     Apart,
     /// Collectives whose root changes from call to call.
     Roots,
@@ -167,7 +168,7 @@ impl GridRow {
         format!("{} ranks: {}{bytes}{manner}", self.ranks, self.metric)
     }
 
-    /// The title of the table that it is in: number of ranks and manner.
+    /// The title of the row's table: number of ranks and manner.
     #[must_use]
     pub fn family(&self) -> String {
         let what = match self.manner {
@@ -184,7 +185,7 @@ impl GridRow {
         self.metric.ends_with("barrier")
     }
 
-    /// Whether a word of `--rows` selects it. Of a word with parts joined by `+`, all parts must select it.
+    /// Whether a word of `--rows` selects the row. If the word has parts joined by `+`, each part must select the row.
     #[must_use]
     pub fn is_selected_by(&self, word: &str) -> bool {
         word.split('+').all(|part| self.has_word(part))
@@ -220,7 +221,7 @@ impl GridRow {
     }
 }
 
-/// The most memory (bytes) that a row may take over all ranks.
+/// Maximum memory (bytes) that the buffers of a row may take over all ranks.
 const MOST_MEMORY: u64 = 4 << 30;
 
 /// A size as options are written, for instance 64K.
@@ -228,7 +229,7 @@ pub(super) fn label(size: usize) -> String {
     bytes(size as f64)
 }
 
-/// The rows that one start of a program measures, and the start's name.
+/// The rows that are measured by one start of a program, and the name of this start.
 pub(super) struct Family {
     pub(super) name: String,
     pub(super) rows: Vec<GridRow>,
@@ -325,7 +326,8 @@ impl Sizes {
     }
 }
 
-/// Those of `sizes` that an operation has: a barrier has only 0; only latencies have 0 among others.
+/// The message sizes with which an operation is measured: 0 for a barrier, all of `sizes` for a latency, and for any
+/// other operation those above 0.
 fn fitting(metric: &str, sizes: &[usize]) -> Vec<usize> {
     if metric.ends_with("barrier") {
         return vec![0];
@@ -363,7 +365,7 @@ fn family(
     }
 }
 
-/// All rows of an extent, start by start.
+/// All rows of an extent, grouped by start.
 pub(super) fn families(extent: Extent) -> Vec<Family> {
     let pair = |name: &str, group, manner, ranks, metrics, sizes: Sizes| {
         family(

@@ -14,7 +14,7 @@ pub enum GridOutcome {
     Leads,
     /// The other contender leads.
     Trails,
-    /// Neither leads by more than the margin in enough rounds.
+    /// Neither leads: the median ratio is within the margin, or too many rounds contradict it.
     Level,
     /// There are too few rounds in which both were measured.
     Missing,
@@ -35,11 +35,11 @@ pub struct JudgedPair {
 
 /// The ratio that a lead must exceed.
 const MARGIN: f64 = 1.03;
-/// The fewest rounds with both contenders that allow a verdict.
+/// Minimum number of rounds with both contenders for a verdict.
 const FEWEST_PAIRS: usize = 3;
-/// For each such number of rounds, one round may contradict the verdict.
+/// Per this number of rounds, one round may contradict the verdict.
 const PAIRS_PER_EXCEPTION: usize = 7;
-/// A row is close if its ratio lies between 1 divided by this and this.
+/// A row is close if its median ratio lies between `1 / CLOSE` and `CLOSE`.
 const CLOSE: f64 = 1.15;
 
 /// Compares rmpi's figures with those of another contender. A round counts only if the CPUs were placed alike for both
@@ -62,7 +62,7 @@ pub fn judge(own: &[GridValue], other: &[GridValue]) -> JudgedPair {
 }
 
 impl JudgedPair {
-    /// Whether the row is so close that it gets further rounds.
+    /// Whether the median ratio is so close to 1 that the row gets further rounds.
     pub(super) fn is_close(&self) -> bool {
         self.ratio
             .is_some_and(|ratio| ratio.median < CLOSE && ratio.median > 1.0 / CLOSE)

@@ -36,7 +36,7 @@ pub(super) fn write(text: &mut String, lines: &[GridRowResult]) {
     }
 }
 
-/// The unit of a line's figures, except for microseconds.
+/// The unit of the figures as the end of a heading; empty for microseconds.
 fn unit(lines: &[&GridRowResult]) -> String {
     match lines.iter().find_map(|line| line.unit) {
         None | Some(FigureUnit::Us) => String::new(),

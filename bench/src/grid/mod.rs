@@ -3,8 +3,8 @@
 //!
 //! `compare` checks conditions on some rows; the grid finds every row in which another MPI is better. To spend less
 //! time in launchers, one start of a program measures many cells ([`cells`], [`plan`]). All contenders are started in
-//! turn in several rounds ([`rounds`]). The figures can be stored in a file, with which an interrupted measurement goes
-//! on later ([`store`]).
+//! turn in several rounds ([`rounds`]). The figures can be stored in a file; an interrupted measurement can then be
+//! continued later ([`store`]).
 
 pub mod cells;
 pub mod judge;
@@ -61,8 +61,8 @@ pub fn prepare(request: &CompareRequest, grid_request: &GridRequest) -> Result<G
     })
 }
 
-/// The setting of a peer, which takes part only once: the best one, unless only the default is requested or there is no
-/// best one.
+/// The setting of a peer. In the grid each peer has only one setting: the default if it is the only one requested or
+/// there is no best setting, otherwise the best.
 fn level_of(mpi: &Installation, requested: &[Tuning]) -> Tuning {
     let cases = [Case::TwoRanks, Case::OneCpu, Case::Crowd];
     let has_best = cases

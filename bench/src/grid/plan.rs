@@ -12,13 +12,13 @@ use crate::peers::{Case, Setting, Tuning};
 
 /// Rounds in which all rows are measured.
 pub const ROUNDS: usize = 3;
-/// The most rounds for rows in which two MPIs are too close to decide which one is faster.
+/// Maximum number of rounds for rows in which two MPIs are too close to decide which of them is faster.
 pub const MOST_ROUNDS: usize = 7;
 /// The default measuring time of a cell, in seconds.
 pub const SECONDS: f64 = 0.05;
-/// The time (s) after which the short grid begins no further round of close rows.
+/// The short grid begins no further round of close rows that is estimated to end later than this (s).
 pub const SHORT_SECONDS: f64 = 40.0 * 60.0;
-/// A start is killed after its estimated time multiplied by this.
+/// A start is killed after its estimated time multiplied by this, but not before [`GridPlan::limit`].
 const LIMIT_FACTOR: f64 = 5.0;
 
 /// One start of a program.
@@ -65,8 +65,8 @@ impl Start {
         text
     }
 
-    /// An estimate of how long it takes in seconds, launcher included, from trials with four MPIs on a machine with two
-    /// CPUs.
+    /// An estimate of the start's duration in seconds, launcher included. The formula comes from trials with four MPIs
+    /// on a machine with two CPUs.
     #[must_use]
     pub fn estimate(&self, seconds: f64) -> f64 {
         let (launch, per_row) = match self.ranks() {
@@ -103,10 +103,9 @@ pub struct GridPlan {
     pub seconds: f64,
     /// The number of rounds with all rows.
     pub rounds: usize,
-    /// The most rounds of a row that is close.
+    /// Maximum number of rounds of a row that is close.
     pub most_rounds: usize,
-    /// The time limit of a start. A start with a longer estimate gets five times that estimate instead, if that is
-    /// more.
+    /// The minimum of a start's time limit. If five times a start's estimate is more, that is its limit.
     pub limit: Duration,
     /// This binary.
     pub program: PathBuf,
@@ -152,7 +151,7 @@ impl GridPlan {
         ))
     }
 
-    /// The setting of a contender with `ranks` ranks: that of its level, otherwise the default.
+    /// The setting of a contender with `ranks` ranks: that of its level, or the default if the level has none.
     pub(super) fn setting(contender: &CompareContender, ranks: usize) -> Setting {
         let case = match machine::cpus().count() {
             cpus if ranks <= cpus => Case::TwoRanks,
@@ -166,8 +165,8 @@ impl GridPlan {
     }
 }
 
-/// The starts of an extent with the rows that one of `words` selects (all rows if there are none) and that have at most
-/// `up_to` bytes.
+/// The starts of an extent, with only the rows that one of `words` selects (without words: all rows) and that have at
+/// most `up_to` bytes.
 ///
 /// # Errors
 /// When a word selects no row, or no row is left.

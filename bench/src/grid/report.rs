@@ -76,7 +76,7 @@ pub struct GridReport {
     pub extent: &'static str,
     /// The measuring time of a cell, in seconds.
     pub seconds: f64,
-    /// The number of rounds with all rows, and the most rounds of a close row.
+    /// The number of rounds with all rows, and the maximum number of rounds of a close row.
     pub rounds: (usize, usize),
     /// Whether all rounds with all rows were finished.
     pub complete: bool,
@@ -120,8 +120,8 @@ pub(super) fn opponents(
     best(peers).into_iter().chain(old).collect()
 }
 
-/// The best peer, by the rounds in which both it and rmpi were measured. A peer with less than half as many such rounds
-/// as another peer does not count.
+/// The best peer: the one against which rmpi has the lowest ratio, over the rounds in which both were measured. A peer
+/// with less than half as many such rounds as another peer is left out.
 fn best(peers: Vec<Opponent>) -> Option<Opponent> {
     let pairs = |peer: &Opponent| peer.judged.ratio.map_or(0, |ratio| ratio.count);
     let ratio = |peer: &Opponent| {
@@ -232,7 +232,7 @@ fn means(lines: &[GridRowResult], side: Side) -> Vec<Mean> {
 }
 
 impl GridReport {
-    /// Whether all rows were measured and neither a peer nor the old build leads in any row.
+    /// `true` if all rows were measured and rmpi trails neither a peer nor the old build in any row.
     #[must_use]
     pub fn passed(&self) -> bool {
         let is_behind = |opponent: Option<&Opponent>| {

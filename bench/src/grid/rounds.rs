@@ -14,9 +14,10 @@ use crate::compare::rounds::{CLOSE_BELOW_US, CompareContender, line_now};
 use crate::compare::start::cleanly;
 use crate::{Error, interrupt, programs, run};
 
-/// How often a start is tried if the CPUs move during it.
+/// How often a start is tried in a round if the CPUs move during each try.
 const TRIES: usize = 3;
-/// How often contenders are started again whose CPUs were not placed like those of most (one core, or two).
+/// If the CPUs of a contender were not placed like those of most contenders (on one core, or on two), the contender is
+/// started again, up to this many times.
 const REPEATS: usize = 2;
 
 /// Builds the programs that the plan needs, for every contender.
@@ -111,7 +112,8 @@ fn round_of(
     Ok(())
 }
 
-/// Whether a further round of a start would make the short grid too long.
+/// In a further round of the short grid: whether this start would end after [`SHORT_SECONDS`], by its estimate. `false`
+/// in other rounds.
 fn time_is_over(plan: &GridPlan, start: &Start, round: usize, seconds: f64) -> bool {
     let next = start.estimate(plan.seconds) * plan.contenders.len() as f64;
     plan.extent == Extent::Short && round >= plan.rounds && seconds + next > SHORT_SECONDS
@@ -193,8 +195,8 @@ fn cache_line_of(plan: &GridPlan, start: &Start) -> Option<f64> {
         .flatten()
 }
 
-/// Runs a contender, and repeats that until its CPUs are placed alike (on one core, or on two) before and after the
-/// run.
+/// Runs a contender until a run fails, a signal arrives, or the CPUs were on one core both before and after the run, or
+/// on two both times. After [`TRIES`] runs without this the sample's failure is [`MOVED`].
 fn until_settled(
     plan: &GridPlan,
     start: &Start,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The grid's figures, and the file that stores them: a JSON line that identifies the measurement, and one for each
-//! start of a round, written when all contenders have run it. An interruption leaves at most the last line incomplete;
-//! that start is measured again.
+//! start of a round, written when all contenders have run it. After an interruption at most the last line is
+//! incomplete; the start of this line is measured again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::unit::FigureUnit;
 /// Identifies the measurement that a file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The extent: `short` or `complete_bytes`.
+    /// The extent: `short` or `whole`.
     pub grid: String,
     /// The measuring time of a cell, in seconds.
     pub seconds: f64,
@@ -29,7 +29,7 @@ pub struct Header {
     pub contenders: Vec<String>,
 }
 
-/// The failure of a sample that is not the contender's fault.
+/// The failure text of a sample in whose tries the CPUs moved: this is not a failure of the contender.
 pub(super) const MOVED: &str = "the CPUs moved between physical cores in every try";
 
 /// A figure that a program printed.
@@ -154,8 +154,8 @@ impl GridStore {
         &self.records
     }
 
-    /// Whether a contender failed in a start in each of the last two rounds that have a result of it; moved CPUs do not
-    /// count as failure.
+    /// Whether a contender failed in both of the last two rounds in which it has a result for this start. A sample that
+    /// failed only because the CPUs moved does not count as a failure.
     #[must_use]
     pub fn has_given_up(&self, start: &str, contender: &str) -> bool {
         let mut last = self.samples(start, contender).rev().take(2);
@@ -166,7 +166,7 @@ impl GridStore {
         failed(last.next()) && failed(last.next())
     }
 
-    /// The figures of a row that a start measures, at most one per round.
+    /// A contender's figures of one row of a start, at most one per round.
     #[must_use]
     pub fn values(&self, start: &str, row: &GridRow, contender: &str) -> Vec<GridValue> {
         let of = |(round, sample): (usize, &GridSample)| {
@@ -201,7 +201,7 @@ fn line(value: &impl Serialize) -> Result<String, Error> {
         .map_err(|e| Error::Program(format!("cannot write JSON: {e}")))
 }
 
-/// Reads the records of a file's text; also returns the number of bytes in complete lines.
+/// Reads the records from the text of a file. Also returns the number of bytes up to the end of the last complete line.
 fn read(text: &str, header: &Header, path: &Path) -> Result<(Vec<GridRecord>, usize), Error> {
     let complete_bytes = text.rfind('\n').map_or(0, |end| end + 1);
     let mut lines = text[..complete_bytes].lines();

@@ -275,7 +275,8 @@ const PACKET_BYTES: usize = 1024;
 const FRAME_BYTES: usize = HEAD_BYTES + NUMBER_AND_CHECKSUM_BYTES + PACKET_BYTES;
 /// Messages per window.
 pub(super) const MESSAGES: u64 = 64;
-/// The most packets in flight, and how many packets one acknowledgement covers. Any device's receive queue holds more.
+/// Maximum number of packets in flight, and the number of packets that one acknowledgement covers. The receive queue of
+/// every device has room for more.
 const IN_FLIGHT: u64 = 256;
 const ACKNOWLEDGED: u64 = 64;
 const FILL: u8 = 0x5a;

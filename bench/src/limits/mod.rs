@@ -39,7 +39,7 @@ pub struct Figure {
     pub size: usize,
     /// Median of the batches.
     pub median: f64,
-    /// The value that 99 of 100 batches equal or better.
+    /// The worst value among the best 99 % of the batches.
     pub p99: f64,
     /// The best batch.
     pub best: f64,
@@ -223,7 +223,7 @@ const LIMITS: [Limit; 21] = [
     ),
 ];
 
-/// Message sizes that fit into one frame, and those of streams.
+/// Message sizes (bytes) that fit into one Ethernet frame.
 const FRAMES: &[usize] = &[8, 64, 1 << 10];
 const STREAMED: &[usize] = &[4 << 10, 64 << 10, 1 << 20, 4 << 20];
 

@@ -67,7 +67,7 @@ impl Arena {
         Self::map(file, line_count, bulk_bytes)
     }
 
-    /// Where a child process finds this arena while this process lives.
+    /// The path by which a child process opens this arena while this process is running.
     pub(super) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
@@ -75,7 +75,7 @@ impl Arena {
     fn map(file: File, line_count: usize, bulk_bytes: usize) -> io::Result<Self> {
         let bytes = line_count * size_of::<CacheLine>() + bulk_bytes;
         // SAFETY:
-        // - no address is asked for, so no existing mapping is replaced.
+        // - no address is requested, so no existing mapping is replaced.
         // - the descriptor is open for reading and writing; a bad length is an error return, not undefined behaviour.
         let base = unsafe {
             libc::mmap(
@@ -149,7 +149,7 @@ impl Drop for Arena {
     }
 }
 
-/// Sleeps until woken, for at most one second, if `word` still holds `value`. May return early (spuriously).
+/// If `word` still holds `value`, sleeps until a wake-up, for at most one second. May return early (spuriously).
 pub(super) fn futex_wait(word: &AtomicU32, value: u32) {
     let second = libc::timespec {
         tv_sec: 1,

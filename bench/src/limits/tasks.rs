@@ -24,26 +24,27 @@ pub(super) enum LimitTask {
     Line,
     /// Ping-pong of a block: copied into shared memory, flag set, copied out.
     Block,
-    /// A ring of 64 one-line slots, one direction; credits come back every 32 slots.
+    /// One-way messages in a ring of 64 slots of one cache line each; the receiver returns credits every 32 slots.
     Slots,
     /// One process copies from private into shared memory; the others are idle.
     Memcpy,
-    /// Both processes copy from private into shared memory at once, every other message each.
+    /// Two processes copy from private into shared memory at the same time; each copies every other message.
     Both,
-    /// One message at a time: the receiver reads one half, the sender writes the other.
+    /// One message at a time: the receiver reads one half of it from the sender's memory, and the sender writes the
+    /// other half into the receiver's memory.
     Split,
-    /// One message at a time: the receiver reads all of it.
+    /// One message at a time: the receiver reads all of it from the sender's memory.
     Read,
     /// Ping-pong of a line between two processes on one CPU that yield to each other.
     Yield,
     /// Ping-pong of futex wake-ups between two processes on one CPU; the waiting process sleeps.
     Futex,
-    /// The time from just before the wake-up of a process that has slept for a while until that process runs, by the
-    /// system clock that both processes read.
+    /// The latency of waking a process that has slept for a while: from just before the wake-up call until the process
+    /// runs. Both processes read the same system clock.
     Wake,
     /// A token round all members by futex wake-ups; a message is one hop.
     Ring,
-    /// A barrier of all members on one counter, waiting by yield_until; a message is one barrier.
+    /// A barrier of all members on one counter. Waiting members yield their CPU; a message is one barrier.
     Barrier,
     /// Ping-pong of an Ethernet frame, by DPDK.
     FrameTrips,
@@ -80,7 +81,7 @@ impl LimitTask {
         )
     }
 
-    /// Messages of the shortest batch; longer batches have this number times a power of two.
+    /// Number of messages in the shortest batch; longer batches have this number times a power of two.
     pub(super) const fn least_count(self, members: usize) -> u64 {
         match self {
             Self::FrameRate => MESSAGES,
@@ -93,7 +94,7 @@ impl LimitTask {
         matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
     }
 
-    /// Whether members spin while they wait.
+    /// Whether the measured time of each message includes waiting in [`Member::spin`].
     pub(super) const fn spins(self) -> bool {
         matches!(
             self,
@@ -132,13 +133,13 @@ impl LimitBatch {
         post_round(command, round);
     }
 
-    /// Ends the other members.
+    /// Posts the command to end to the other members, as round `round`.
     pub(super) fn post_quit(command: &CacheLine, round: u64) {
         command.words[0].store(u64::MAX, Relaxed);
         post_round(command, round);
     }
 
-    /// Reads what was posted; `None` is the command to quit.
+    /// Reads the posted batch; `None` if the command to end was posted.
     pub(super) fn read(command: &CacheLine) -> Option<Self> {
         let word = |index: usize| command.words[index].load(Relaxed);
         let task = *LimitTask::ALL.get(usize::try_from(word(0)).ok()?)?;
@@ -181,7 +182,7 @@ impl LimitBatch {
         self.before + 1..=self.before + self.count
     }
 
-    /// A message is a round trip halved: `count` messages are `count / 2` round trips, at least one.
+    /// The round trips of the batch: a message is half a round trip, so there are `count / 2`, at least one.
     fn trips(&self) -> impl Iterator<Item = u64> + use<> {
         self.before + 1..=self.before + (self.count / 2).max(1)
     }
@@ -284,7 +285,7 @@ impl LimitBatch {
         Ok(())
     }
 
-    /// Both members copy at once; member 0 returns when both have finished.
+    /// Both members copy at the same time; member 0 returns when both have finished.
     fn both(&self, member: &Member) -> Result<(), Halt> {
         let done = member.work(DIRECT);
         let last = self.before + self.count;
@@ -337,8 +338,8 @@ impl LimitBatch {
         }
     }
 
-    /// Checks that the last buffer holds the bytes of member 0's last buffer, so that a copy that did not happen is not
-    /// taken for a fast one.
+    /// Checks that the last buffer holds the bytes of member 0's last buffer, so that a missing copy is not measured as
+    /// a fast one.
     fn check(&self, buffers: &[u8]) -> Result<(), Halt> {
         let expected = u8::try_from(buffer_of(self.before + self.count) + 1).unwrap_or(0);
         let arrived = std::hint::black_box(buffers);
@@ -431,7 +432,7 @@ impl LimitBatch {
 /// Blocks are copied in pieces of this size. For copies of more than twice this size the C library uses an instruction
 /// that, on some processors, is slow on memory that another core wrote.
 const PIECE_BYTES: usize = 1024;
-/// After this time a waiting process is sleep_until and its CPU is idle.
+/// Member 0 waits this long before each wake-up, so that the waiting process is asleep and its CPU is idle.
 const ASLEEP_AFTER: Duration = Duration::from_micros(100);
 
 /// The system clock in nanoseconds, which all processes share.

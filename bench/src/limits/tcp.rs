@@ -24,7 +24,7 @@ use crate::unit::FigureUnit;
 use crate::{Error, interrupt, run};
 use side::{Address, SocketUse, TcpTask};
 
-/// One of the measurements.
+/// One measurement between two hosts.
 #[derive(Debug)]
 struct Test {
     name: &'static str,
@@ -96,9 +96,9 @@ const MEASURE_WORD: &str = "limits-tcp-measure";
 /// How long the second host may take to start its process.
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Measures limits between the first two hosts: a plain name in all its sizes, `NAME.BYTES` in one. `program` must be
-/// at the same path on both hosts, and its `main` must begin with [`serve_if_requested`](super::serve_if_requested) and
-/// [`guard_if_requested`](run::guard_if_requested).
+/// Measures limits between the first two hosts: `NAME` is measured in all its sizes, `NAME.BYTES` in one. `program`
+/// must be at the same path on both hosts, and its `main` must begin with
+/// [`serve_if_requested`](super::serve_if_requested) and [`guard_if_requested`](run::guard_if_requested).
 ///
 /// # Errors
 /// When a name is unknown, a host cannot be reached, or a system call fails there.
@@ -204,7 +204,8 @@ impl Drop for LimitServer {
     }
 }
 
-/// Closes the process's standard input, which ends it, and gives it and the remote shell 2 s before it kills the shell.
+/// Closes the standard input of the remote shell, which ends the server. If the remote shell has not ended 2 s later,
+/// kills it.
 fn end(child: &mut Child) {
     drop(child.stdin.take());
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -241,7 +242,7 @@ fn address_of(child: &mut Child) -> Option<Address> {
     None
 }
 
-/// Does the work of a process on one of the hosts if the arguments are those of such a process; otherwise returns
+/// If the arguments are those of a process on one of the two hosts, does its work and returns `true`; otherwise returns
 /// `false`.
 pub(super) fn serve_if_requested(arguments: &[String]) -> bool {
     let failure = match arguments {

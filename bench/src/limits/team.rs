@@ -24,12 +24,12 @@ use super::tasks::{LimitBatch, LimitTask};
 use crate::Error;
 use crate::stats::Summary;
 
-/// Distinct buffers that large copies rotate over.
+/// Number of distinct buffers over which large copies rotate.
 pub(super) const BUFFERS: usize = 64;
-/// The largest single copy.
+/// Maximum size of one copy, in bytes.
 pub(super) const LARGEST: usize = 4 << 20;
-/// Cache lines of an arena: the lines of the command, of failures and of members come first; tasks use those from
-/// [`WORK`] on.
+/// Number of cache lines in an arena. First come the lines of the command, of failures and of members; tasks use the
+/// lines from [`WORK`] on.
 const LINES: usize = 512;
 const COMMAND: usize = 0;
 const FAILURE: usize = 1;
@@ -81,7 +81,7 @@ pub(super) struct Member {
     pub(super) members: usize,
     /// Private memory that other members read and write; made when a task first needs it.
     pub(super) buffers: RefCell<Vec<u8>>,
-    /// Whether [`Member::spin`] pauses between two looks.
+    /// Whether [`Member::spin`] executes a pause instruction after each unsuccessful poll.
     pub(super) pauses: Cell<bool>,
     /// The DPDK device of this member; empty if it has none.
     device: String,
@@ -131,7 +131,7 @@ impl Member {
         }
     }
 
-    /// Waits until `ready` returns `true`, and yields the CPU after each look.
+    /// Waits until `ready` returns `true`, and yields the CPU after each call that returns `false`.
     pub(super) fn yield_until(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
         let mut since = None;
         loop {
@@ -145,7 +145,7 @@ impl Member {
         }
     }
 
-    /// Calls `run` with this end of the link; does nothing if it is not open.
+    /// Calls `run` with this member's end of the DPDK link; returns `Ok(())` without a call if it is not open.
     pub(super) fn with_end(
         &self,
         run: impl FnOnce(&mut LinkEnd) -> Result<(), Halt>,
@@ -153,8 +153,8 @@ impl Member {
         self.end.borrow_mut().as_mut().map_or(Ok(()), run)
     }
 
-    /// Opens this end of the link if it is not open yet. All members do this before they report that they are ready,
-    /// because frames for an end that is not open are lost.
+    /// Opens this member's end of the DPDK link if it is not open yet. All members do this before they report that they
+    /// are ready, because frames to an end that is not open yet are lost.
     fn open_end(&self) -> Result<(), Halt> {
         let mut end = self.end.borrow_mut();
         if end.is_none() {
@@ -194,7 +194,7 @@ impl Member {
         Ok(())
     }
 
-    /// Reports a failed system call to all members.
+    /// Publishes to all members why this member stopped; [`Halt::Stuck`] as `ETIMEDOUT`.
     fn fail(&self, halt: Halt) {
         let errno = match halt {
             Halt::Refused(errno) => errno,
@@ -333,7 +333,8 @@ impl Team {
     }
 
     /// Measures seconds per message of a task, for about `budget`. A task that spins is measured with and without a
-    /// pause between two looks, and the better result counts: which way is better depends on the processor.
+    /// pause instruction between polls. The better result counts, because it depends on the processor which of the two
+    /// is faster.
     pub(super) fn measure(
         &mut self,
         task: LimitTask,
@@ -378,7 +379,8 @@ impl Team {
         Summary::of(&samples).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
     }
 
-    /// Runs one batch of `count` messages. The time is member 0's, unless the task measures its own.
+    /// Runs one batch of `count` messages, and returns the time that member 0 measured, or the time that the task
+    /// itself measured ([`LimitBatch::measured_time`]).
     fn batch(&mut self, task: LimitTask, size: usize, count: u64) -> Result<Duration, Error> {
         let job = LimitBatch {
             task,
@@ -424,7 +426,7 @@ impl Drop for Team {
             drop(child.wait());
         }
         if let Some(mask) = self.mask_before {
-            // This process had the mask before, so setting it fails only if the administrator has taken CPUs away
+            // This restores the mask that the process had before; it fails only if the administrator has removed CPUs
             // meanwhile.
             let _restored = sched_setaffinity(Pid::this(), &mask);
         }

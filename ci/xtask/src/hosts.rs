@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask hosts`: runs a command in a temporary world of hosts, which are made of namespaces on this machine.
 //!
-//! No namespace of the world has a name outside, and all of them end with the world's first process: nothing is left,
-//! however the world ends. This process executes `unshare`, which executes the warden; the warden is in all of the new
-//! namespaces except that of processes. The warden's child is the world's pid 1, a shell that reaps orphans. The
-//! shell's child is [`world::run`].
+//! No namespace of the world has a name outside, and all of them end with the world's first process, so nothing is left
+//! when the world ends, in whatever way. This process executes `unshare`, which executes the warden; the warden is in
+//! all of the new namespaces except that of processes. The warden's child is the world's pid 1, a shell that reaps
+//! orphans. The shell's child is [`world::run`].
 
 mod faults;
 mod left;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     setup::ensure(&["hosts"])?;
     let rights = Rights::find()?;
     let mut unshare = command("env");
-    // Ctrl-C is for the command. The world ends when the command does.
+    // Ctrl-C ends the command only. The world ends when the command does.
     unshare.args(["--ignore-signal=INT", "--ignore-signal=QUIT", "unshare"]);
     unshare
         .args(rights.options())
@@ -136,7 +136,8 @@ fn in_working_folder(mut command: Command) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The world's pid 1. It redirects the input of its child, because a shell gives a background command /dev/null.
+/// The shell script of the world's pid 1. It passes its own input to its child explicitly, because the shell would give
+/// a background command /dev/null.
 const FIRST: &str = r#"exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!""#;
 const WARDEN: &str = "--warden";
 const WORLD: &str = "--world";

@@ -15,7 +15,7 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) wall: Duration,
-    /// Whether another process still held the output open some time after the program had ended.
+    /// Whether another process still had the output open [`GRACE`] after the program's end.
     pub(crate) held_open: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     }
 }
 
-/// Runs a program with our own standard streams; an error unless it succeeds.
+/// Runs a program with this process's standard streams; an error unless the program succeeds.
 pub(crate) fn show(mut command: Command) -> Result<(), String> {
     let name = command_line(&command);
     let status = command
@@ -171,7 +171,7 @@ fn end_group(
 
 type Chunk = (bool, Vec<u8>);
 
-/// Reads one stream to its end on a thread of its own.
+/// Reads one stream to its end, on a separate thread.
 fn collect(stream: Option<impl Read + Send + 'static>, is_stderr: bool, to: Sender<Chunk>) {
     let Some(mut stream) = stream else { return };
     thread::spawn(move || {
@@ -197,7 +197,7 @@ impl CommandOutput {
         } else {
             &mut self.stdout
         };
-        // A program that prints without end must not take the machine's memory.
+        // The rest is dropped, because a program may print without end and would fill the memory.
         if stream.len() < OUTPUT_LIMIT_BYTES {
             stream.extend_from_slice(&bytes);
         }
@@ -226,7 +226,7 @@ impl CommandOutput {
         }
     }
 
-    /// Keeps output until every writer has closed it; false if one has not within `grace`.
+    /// Keeps output until every writer has closed it; `false` if a writer still has it open after `grace`.
     fn until_closed(&mut self, arrived: &Receiver<Chunk>, grace: Duration) -> bool {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         let deadline = Instant::now() + grace;

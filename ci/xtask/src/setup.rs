@@ -122,8 +122,8 @@ const NEEDS: &[Need] = &[
         stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
-        // Optional: the probe succeeds for users other than root. It also succeeds under systemd, which would start the
-        // server and so open the machine itself to the network.
+        // Optional for users other than root, and under systemd, which would start an installed server and so open the
+        // machine itself to the network: in both cases the probe succeeds without it.
         what: "an SSH server",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -134,7 +134,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         what: "DPDK with its static libraries",
-        // Optional: the probe succeeds on systems without apt-get.
+        // Optional on systems without apt-get: there the probe succeeds without it.
         probe: Probe::Shell(
             "! command -v apt-get || { command -v pkg-config && test -e $(pkg-config --variable=libdir libdpdk)/librte_eal.a; }",
         ),
@@ -148,7 +148,7 @@ const NEEDS: &[Need] = &[
         stages: &["soak"],
     },
     Need {
-        // Optional, as the SSH server is.
+        // Optional in the same cases as the SSH server, and on systems without apt-get.
         what: "Slurm",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -213,7 +213,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes sure that everything these stages need is installed; true if something had to be installed.
+/// Makes sure that everything these stages need is installed; returns `true` if it has installed something.
 pub(crate) fn ensure(stages: &[&str]) -> Result<bool, String> {
     let rust = rust_components(stages)?;
     let missing: Vec<&Need> = needed(stages)
@@ -268,7 +268,7 @@ impl Probe {
     }
 }
 
-/// Makes sure that rustfmt and clippy are installed, if need be by rustup; true if they had to be installed.
+/// Makes sure that rustfmt and clippy are installed; if they are missing, installs them with rustup and returns `true`.
 fn rust_components(stages: &[&str]) -> Result<bool, String> {
     let components = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
     let missing: Vec<&str> = components
@@ -340,7 +340,7 @@ impl SystemApt {
             apt.args(["-n", "env"]);
         }
         apt.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]);
-        // Another apt-get may hold the lock (a machine that updates itself at start).
+        // Another apt-get may hold the lock, for instance if the machine updates itself when it starts.
         apt.args(["-o", "DPkg::Lock::Timeout=120"]).args(args);
         let done = capture(apt, APT_LIMIT, |_| ())?;
         if done.success() {
@@ -369,7 +369,7 @@ fn line_to_type(packages: &[&str]) -> String {
     }
 }
 
-/// Whether `cargo NAME` works, for stages that can also do without it.
+/// Whether `cargo NAME` works. For stages in which the subcommand is optional.
 pub(crate) fn has_subcommand(name: &str) -> bool {
     let file = format!("cargo-{name}");
     find_program(&file).is_some_and(|file| {

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::time::Duration;
 
-/// `cargo xtask softroce [OPTION...] -- COMMAND...`. Ends this process with the command's code, unless it is 0.
+/// `cargo xtask softroce [OPTION...] -- COMMAND...`. If the command's code is not 0, ends this process with it.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if args.is_empty() {
         println!("{}", stage::find("softroce")?.help());
@@ -176,7 +176,7 @@ fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
     let number = |least, most| number(option, value, least, most);
     Ok(match option {
         "--kernel" => guest.kernel(KernelSeries::named(value)?),
-        // Less than 1280 bytes would switch IPv6 off; a virtual card takes up to 65 521.
+        // With less than 1280 bytes IPv6 would be disabled; a virtual card accepts at most 65 521.
         "--mtu" => guest.mtu(number(1280, 65_521)?),
         "--cpus" => guest.processors(number(1, 64)?),
         "--memory" => guest.memory(number(256, 1 << 20)?),

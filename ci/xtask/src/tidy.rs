@@ -68,7 +68,7 @@ pub(crate) fn check() -> Result<(Vec<Problem>, Vec<Problem>), String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) file: String,
-    /// Counted from 1; 0 means the whole file.
+    /// The line, counted from 1; 0 means the whole file.
     pub(crate) line: usize,
     pub(crate) what: String,
     pub(crate) warning: bool,
@@ -158,7 +158,7 @@ impl SourceFile {
     }
 }
 
-/// Every text file that git tracks or that is neither tracked nor ignored.
+/// Every text file that git tracks, and every untracked one that git does not ignore.
 fn sources(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut git = command("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);

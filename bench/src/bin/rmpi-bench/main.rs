@@ -58,8 +58,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is wrong with the command line, with a separate message for a benchmark that does not exist; returns the
-/// exit code.
+/// Prints what is wrong with the command line and returns the exit code. If the benchmark does not exist, prints its
+/// own message instead of clap's.
 fn report_refusal(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(given) = error.get(ContextKind::InvalidSubcommand)
@@ -80,8 +80,8 @@ fn report_refusal(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Starts a program with the launchers; in a rank that a launcher has started, executes the program in place of this
-/// one.
+/// Measures a program: starts it with the launcher of each MPI. If this process is itself a rank that a launcher has
+/// started, executes the program in its place.
 fn run_program(
     prefix: Option<&Path>,
     ranks: Option<usize>,
@@ -239,7 +239,8 @@ fn conclude(
     measured: &CurveData,
 ) -> Result<ExitCode, Error> {
     let interrupted = interrupt::seen();
-    // After a signal in the first round its rows are shown; later, only finished rounds are.
+    // After a signal in the first round, the rows measured so far are shown; after a signal in a later round, only
+    // finished rounds.
     let part: Vec<Curve> = measured
         .part
         .iter()
@@ -308,8 +309,8 @@ fn report_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     }
 }
 
-/// Reports the failures, and returns the exit code of the last one: that of its launcher, or 1 for another reason; 0 if
-/// there is no failure.
+/// Reports the failures; of a launcher's failure only if there are other curves, because its error messages have been
+/// passed on. Returns the exit code of the last failure: the launcher's, or 1 for another reason; 0 without a failure.
 fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (name, why) in &measured.failures {

@@ -13,7 +13,7 @@ use nix::net::if_::InterfaceFlags;
 use super::side::{Address, BATCH_BYTES, Buffers, OneWayStream, TOKEN_BYTES, TcpBatch, WELCOME};
 use crate::Error;
 
-/// How long the server set_blocking for the token of a new connection; the measuring end sends it at once.
+/// How long the server waits for the token of a new connection; the measuring end sends it as soon as it is connected.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn serve() -> Result<(), Error> {
@@ -71,7 +71,7 @@ fn is_reachable(address: &IpAddr) -> bool {
     !is_link_local && !address.is_loopback()
 }
 
-/// Serves one connection until its end, if it begins with the token.
+/// Serves one connection until its end. Returns early if the first bytes are not the token.
 fn serve_connection(stream: TcpStream, token: &[u8]) -> io::Result<()> {
     stream.set_read_timeout(Some(TOKEN_TIMEOUT))?;
     let mut received = [0; TOKEN_BYTES];

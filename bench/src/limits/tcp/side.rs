@@ -46,7 +46,7 @@ impl TcpTask {
     }
 }
 
-/// How an end set_blocking for data.
+/// How an end waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// Non-blocking calls, repeated until there is data.
@@ -134,7 +134,7 @@ pub(super) const TOKEN_BYTES: usize = 32;
 /// The server's reply to the token.
 pub(super) const WELCOME: [u8; 8] = *b"rmpi tcp";
 pub(super) const BATCH_BYTES: usize = 16;
-/// How long one end set_blocking for data from the other.
+/// How long one end waits for data from the other before it fails.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// The number of buffers that messages rotate over, as in the benchmarks.
 const BUFFERS: usize = 64;
@@ -172,7 +172,7 @@ impl TcpBatch {
     }
 }
 
-/// Buffers that messages rotate over; the next batch goes on where the last one ended.
+/// Buffers over which messages rotate; each batch begins with the buffer after the last one of the batch before.
 pub(super) struct Buffers {
     bytes: Vec<u8>,
     size: usize,
@@ -211,7 +211,7 @@ impl Buffers {
     }
 }
 
-/// A connection, and how this end set_blocking for data now (the `wait` of the last [`SocketUse`]).
+/// A connection, and how this end waits for data now (the `wait` of the last [`SocketUse`]).
 pub(super) struct OneWayStream {
     stream: TcpStream,
     wait: Wait,
@@ -286,8 +286,8 @@ impl OneWayStream {
         }
     }
 
-    /// Runs this end's part of a TCP batch, once the server has reported that it is ready. The measuring end has
-    /// `is_first` and sends first.
+    /// Runs this end's part of a TCP batch, once the server has reported that it is ready. `is_first` is `true` at the
+    /// measuring end, which sends first.
     pub(super) fn run(
         &mut self,
         job: TcpBatch,
@@ -379,7 +379,7 @@ impl SpinLimit {
     }
 }
 
-/// Where the server listens, and the token that it expects.
+/// The addresses at which the server listens, and the token that it expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) port: u16,

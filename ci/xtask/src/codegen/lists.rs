@@ -6,8 +6,8 @@ use super::header::declare;
 use super::standard::signature;
 use super::table::{Api, Chapter, Function};
 
-/// `gen/libmpi_abi.map`. Its symbols have no version: otherwise the dynamic linker would warn when programs that were
-/// linked here run on another MPI's library.
+/// `gen/libmpi_abi.map`. Its symbols have no version. With versions, the dynamic linker would warn if a program that
+/// was linked with this library runs with another MPI's library.
 pub(crate) fn version_script(api: &Api) -> String {
     let mut text = String::from(
         "/* SPDX-License-Identifier: MIT OR Apache-2.0 */\n\

@@ -69,7 +69,7 @@ impl Numbers {
     }
 }
 
-/// `gen/qmpi_table.rs`: by number, the name and the functions for tools.
+/// `gen/qmpi_table.rs`: a table, indexed by number, of each function's name and its functions for tools.
 pub(crate) fn table(api: &Api, numbers: &Numbers) -> Result<String, String> {
     let mut rows = vec![String::new(); numbers.names.len()];
     for chapter in &api.chapters {

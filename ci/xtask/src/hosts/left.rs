@@ -50,7 +50,7 @@ pub(super) fn run(args: &[&str]) -> Result<i32, String> {
     }
 }
 
-/// Records what the host has now as the state of a fresh host.
+/// Records what the host has now; later this counts as the state of a fresh host.
 pub(super) fn remember(host: &str) -> Result<(), String> {
     let lines = things(host)?.into_iter().map(|thing| thing.key + "\n");
     write(&base(host), &lines.collect::<String>())
@@ -171,8 +171,8 @@ fn process(pid: String) -> Thing {
     }
 }
 
-/// Parses a line of `/proc/net/tcp` and the like. Lines without an inode are skipped: no process has such a socket
-/// (TIME_WAIT).
+/// Parses a line of `/proc/net/tcp` and the like. Lines without an inode are skipped: such a socket (TIME_WAIT) is no
+/// longer open in any process.
 fn socket(table: &str, line: &str) -> Option<Thing> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, from, to, state, _, _, _, _, _, inode, ..] = fields.as_slice() else {

@@ -11,12 +11,13 @@ use std::time::Duration;
 pub(crate) enum Rights {
     /// As root, with all user ids inside.
     Root,
-    /// As root of a user namespace, with that user id only.
+    /// As root of a new user namespace that has only this user id.
     User,
 }
 
 impl Rights {
-    /// Tries both; the error names what forbids it.
+    /// Tries first [`Rights::Root`], then [`Rights::User`]. The error names the sysctl that forbids namespaces, if it
+    /// is one of [`SWITCHES`].
     pub(crate) fn find() -> Result<Self, String> {
         let mut message = String::new();
         for rights in [Self::Root, Self::User] {
@@ -57,7 +58,7 @@ impl Rights {
     }
 }
 
-/// A sysctl that forbids namespaces to users.
+/// A sysctl that can forbid namespaces to users other than root.
 struct Switch {
     name: &'static str,
     forbidding: &'static str,

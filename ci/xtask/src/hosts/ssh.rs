@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(super) enum Shell {
     /// By ssh: the path of sshd, and the user.
     Ssh(PathBuf, User),
-    /// By `lab-rsh`: the reason why not by ssh.
+    /// By `lab-rsh`, because ssh cannot be used, for this reason.
     StandIn(&'static str),
 }
 
@@ -48,7 +48,7 @@ impl Shell {
         }
     }
 
-    /// For the line that `cargo xtask hosts` prints.
+    /// The text in the line that `cargo xtask hosts` prints.
     pub(super) fn description(&self) -> String {
         match self {
             Self::Ssh(..) => "reached by ssh".into(),
@@ -89,8 +89,8 @@ impl Shell {
 }
 
 impl User {
-    /// The user outside that is root in this namespace. `None` if that is root itself and the namespace has no other
-    /// user: sshd would then run as root, and must be able to change to another user.
+    /// The user outside that is root in this namespace. `None` if that user is the real root and the namespace has no
+    /// other user: sshd would then run as root, and as root it needs a second user to change to.
     fn find() -> Option<Self> {
         let outside = |map: &str| {
             let text = fs::read_to_string(map).ok()?;
@@ -161,7 +161,7 @@ Host *
   GlobalKnownHostsFile /dev/null
   StrictHostKeyChecking yes
 ";
-/// Accepts no more environment variables than sshd does on most clusters.
+/// Settings of sshd. It accepts the same few environment variables as on most clusters.
 const SERVER: &str = "\
 Port 22
 HostKey FOLDER/host_key

@@ -37,11 +37,12 @@ pub(super) fn run(request: &HostsRequest) -> Result<i32, String> {
     shell.prepare(lab())?;
     quiet(script(&shell, 0), LIMIT)?;
     ip(&BRIDGE.lines().map(String::from).collect::<Vec<_>>())?;
-    // This fails on a kernel without IPv6, where IPv4 is enough.
+    // This fails on a kernel without IPv6; hosts then have only IPv4.
     let _ = ip(&["addr add fd77::254/64 dev br0 nodad".into()]);
     let hosts = hosts(request.count, &shell)?;
     let mut command = command_in_world(request, &shell);
-    // By its path: if the folder is now hidden by a mount, this is the new folder.
+    // The working directory is set again by its path: a mount may have hidden the old folder, and the path then leads
+    // to the new one.
     command.current_dir(&folder);
     eprintln!(
         "hosts: n1 to n{}, {}, made in {}",
@@ -56,7 +57,7 @@ pub(super) fn run(request: &HostsRequest) -> Result<i32, String> {
         .map_err(|why| format!("cannot start the command: {why}"))
 }
 
-/// The folder of what the hosts share.
+/// The folder for everything that the hosts share.
 pub(super) fn lab() -> &'static Path {
     Path::new(LAB)
 }
@@ -76,7 +77,7 @@ fn lay_out(count: usize) -> Result<(), String> {
     let bin = lab().join("bin");
     let program = bin.join("xtask");
     write(&program, "")?;
-    // A bind mount, so that it remains this program when cargo rebuilds it.
+    // A bind mount keeps the current file even if cargo replaces this program meanwhile.
     mount(&["--bind", &text(&this_program()?), &text(&program)])?;
     let lab_line = format!("#!/bin/sh\nexec {} hosts --lab \"$@\"\n", program.display());
     for (name, script) in [
@@ -104,7 +105,8 @@ fn names(count: usize) -> String {
     text
 }
 
-/// Binds folders that a host's own folders will hide below `keep`, from where `ci/hosts/host` binds them back.
+/// Each host's own folders will hide some folders that hosts share. This binds the latter below `keep`, from where
+/// `ci/hosts/host` binds them back.
 fn keep(request: &HostsRequest, working: &Path) -> Result<(), String> {
     let requested = request.keep.iter().cloned();
     let all = [root(), target(), working.to_path_buf()].into_iter();
@@ -231,7 +233,7 @@ fn script(shell: &Shell, number: usize) -> Command {
     script
 }
 
-/// The command, or a shell, with its environment.
+/// The requested command, or a shell if there is none, with its environment.
 fn command_in_world(request: &HostsRequest, shell: &Shell) -> Command {
     let mut inside = command("env");
     // The processes above it ignore interrupts, and a shell makes background commands ignore them, too.
@@ -254,7 +256,7 @@ fn command_in_world(request: &HostsRequest, shell: &Shell) -> Command {
     inside
 }
 
-/// The tools of the world first; the PATH of a user may lack sbin.
+/// The value of PATH in the world: first the world's tools, last the folders `sbin`, which a user's PATH may lack.
 fn path() -> String {
     let given = env::var("PATH").unwrap_or_default();
     format!("{LAB}/bin:{given}:/usr/local/sbin:/usr/sbin:/sbin")

@@ -79,7 +79,8 @@ const PLANS: [PluginBuild; 2] = [
         libraries: &[],
         define: None,
     },
-    // A plug-in of its own, because it cannot be loaded without these shared libraries: other devices do not need them.
+    // A separate plug-in, because it can be loaded only with these shared libraries, and other devices do not need
+    // them.
     PluginBuild {
         file: "librmpi_dpdk_xdp.so",
         driver: Some("net_af_xdp"),
@@ -142,7 +143,7 @@ fn build(folder: &Path, plan: &PluginBuild, to: &Path) -> Result<(), String> {
     show(build)
 }
 
-/// The folder of DPDK's static libraries; `None` if they are not installed.
+/// The folder of DPDK's static libraries; `None` if there are none.
 fn libraries() -> Option<PathBuf> {
     find_program("pkg-config")?;
     let folder = PathBuf::from(pkg_config(&["--variable=libdir", "libdpdk"]).ok()?.trim());
@@ -156,7 +157,8 @@ fn pkg_config(args: &[&str]) -> Result<String, String> {
     quiet(query, Duration::from_secs(10))
 }
 
-/// The files of those of these DPDK libraries that exist: releases divide DPDK into different libraries.
+/// The archives of the libraries `names` that exist. Not all exist in each release of DPDK, because releases divide it
+/// into different libraries.
 fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
     let files = names
         .iter()
@@ -164,7 +166,7 @@ fn archives(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
     files.filter(|file| file.exists()).collect()
 }
 
-/// The linker options for those of these libraries that the compiler finds.
+/// The linker options for the libraries `names`, without those that the compiler does not find.
 fn found(names: &[&str]) -> Vec<String> {
     let is_there = |name: &&&str| {
         let mut cc = command("cc");

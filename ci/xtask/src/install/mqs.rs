@@ -9,8 +9,8 @@ use crate::process::show;
 use crate::tree::{cargo, make_folder, root, target};
 
 /// Builds the library and installs it beside the MPI library, at the path that the MPI library reports to debuggers. It
-/// is always built optimized: otherwise code that might panic remains, which cannot be linked (`mqs/dll`). A debugger
-/// may unload the library, because none of its code runs between two calls.
+/// is always built optimized: an unoptimized build keeps code that might panic, and such code cannot be linked here
+/// (`mqs/dll`). A debugger may unload the library, because none of its code runs between two calls.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let mut build = cargo();
     build.args(["build", "--quiet", "--release", "-p", "mqs-dll"]);

@@ -52,15 +52,15 @@ impl PrivateApt {
             make_folder(&folder.join(part))?;
         }
         println!("{purpose}: reading the lists of packages");
-        // Some of the lists may be enough: `fetch` reports a package that is in none of them.
+        // This is not an error: the other lists may be enough, and `fetch` reports a package that is in none of them.
         if let Err(why) = retry(|| apt.run("apt-get", UPDATE).map(|_| ())) {
             println!("{purpose}: {why}\n{purpose}: going on with the lists that are there");
         }
         Ok(apt)
     }
 
-    /// These packages, and those of their dependencies that this machine lacks. Never the C library, which must match
-    /// the dynamic loader.
+    /// These packages, and their dependencies that this machine lacks, except the C library: it must match the dynamic
+    /// loader.
     pub(super) fn with_missing(&self, names: &[&str]) -> Result<Vec<String>, String> {
         let args = [&["-s", "--no-install-recommends", "install"], names].concat();
         let text = self.run("apt-get", &args)?;
@@ -113,7 +113,7 @@ impl PrivateApt {
         let mut args = vec!["download"];
         args.extend(missing.iter().map(|package| package.name.as_str()));
         for package in &missing {
-            // apt would keep an existing file even if its content is wrong.
+            // The file is removed first, because apt would keep it even if its content is wrong.
             let _ = fs::remove_file(self.file(package));
         }
         let done = self.run_in("files", "apt-get", &args);
@@ -132,8 +132,8 @@ impl PrivateApt {
         self.folder.join("files").join(&package.file)
     }
 
-    /// The output of `apt-get` or `apt-cache`. The working directory is not that of the files, because apt does not
-    /// list files that are already in its working directory.
+    /// Runs `apt-get` or `apt-cache` and returns its output. The working directory is not the folder of the downloads,
+    /// because apt does not list files that are already in its working directory.
     fn run(&self, program: &str, args: &[&str]) -> Result<String, String> {
         self.run_in("", program, args)
     }
@@ -249,7 +249,7 @@ const LEFT_OUT: &[&str] = &[
     "libc-dev-bin",
     "linux-libc-dev",
 ];
-/// Without the option, apt only warns about a list that it cannot download.
+/// With the option, a list that cannot be downloaded is an error; without it, apt only warns.
 const UPDATE: &[&str] = &["update", "-o", "APT::Update::Error-Mode=any"];
 const ERROR_LINES_MAX: usize = 6;
 const ATTEMPTS: u32 = 3;

@@ -74,7 +74,7 @@ fn compile_with_crate() -> Result<String, String> {
     Ok(program.to_string_lossy().into_owned())
 }
 
-/// The option for the C compiler's own headers, such as `stddef.h`: libclang alone lacks them.
+/// The option for the C compiler's own headers, such as `stddef.h`, which are not part of libclang.
 fn compilers_headers() -> Result<String, String> {
     let mut cc = command("cc");
     cc.arg("-print-file-name=include");

@@ -26,7 +26,7 @@ pub(super) struct Cache {
     series: KernelSeries,
 }
 
-/// Fills the folder with what a guest of this kernel needs; returns at once if nothing is missing.
+/// Fetches into the folder what a guest with this kernel needs and what is missing there.
 pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     let cache = Cache {
         folder: target().join("vm"),
@@ -42,7 +42,7 @@ pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     cache.make(
         &PackageGroup::new(&cache.kernel_group(), series.package().into()),
         &mut apt,
-        // Only the image: its dependencies are needed only to install it.
+        // Only the package of the kernel image: its dependencies are needed only for an installation.
         |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
         |new| kernel::prepare(&cache, new),
     )?;
@@ -84,8 +84,8 @@ impl Cache {
         format!("kernel-{}", self.series.name())
     }
 
-    /// Fetches and unpacks one group of packages, unless it is there: `names` returns the packages, `finish` completes
-    /// the new folder.
+    /// Fetches and unpacks one group of packages, unless its folder is complete: `names` returns the packages, `finish`
+    /// completes the new folder.
     fn make(
         &self,
         group: &PackageGroup,
@@ -135,7 +135,7 @@ impl PackageGroup {
         Self { name, requested }
     }
 
-    /// Whether the folder was made of the packages that are requested now.
+    /// Whether the folder was filled with the packages that are requested now.
     fn is_in(&self, folder: &Path) -> bool {
         fs::read_to_string(folder.join(NOTE)).is_ok_and(|requested| requested == self.requested)
     }
@@ -148,8 +148,8 @@ impl PackageGroup {
 }
 
 /// Unpacks packages of the distribution below `folder` and returns the path: those in `whole` with their dependencies
-/// that this machine lacks, those in `alone` without dependencies. Does nothing if the folder was made of the same
-/// packages.
+/// that this machine lacks, those in `alone` without dependencies. Does nothing if the folder already holds exactly
+/// these packages.
 pub(crate) fn packages(
     purpose: &'static str,
     folder: &Path,
@@ -176,7 +176,8 @@ pub(crate) fn packages(
     Ok(root)
 }
 
-/// Locks the folder against other processes that would fill it. The lock ends with the process.
+/// Locks the folder, so that only one process fills it at a time. The lock ends with the returned file, or with the
+/// process.
 fn lock(folder: &Path) -> Result<File, String> {
     let path = folder.join("lock");
     let wrong = |why| format!("cannot lock {}: {why}", path.display());
@@ -195,8 +196,9 @@ fn unpack(apt: &PrivateApt, packages: &[Package], root: &Path) -> Result<(), Str
     merge_usr(root)
 }
 
-/// Debian 12's packages still bring `/bin`, `/sbin` and `/lib`. In an overlay over a root where these are links, such a
-/// folder would hide the link and with it every program: so they become links here too.
+/// Debian 12's packages still bring `/bin`, `/sbin` and `/lib`. In an overlay over a root in which these are symbolic
+/// links, such a folder would hide the link and every program below it. So these folders are replaced by links here
+/// too.
 fn merge_usr(root: &Path) -> Result<(), String> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         let dir = root.join(name);

@@ -76,7 +76,7 @@ impl Guest {
         self
     }
 
-    /// Sets the number of processors; the default is two, or one each for two guests.
+    /// Sets the number of processors of each guest; the default is two, with two guests one each.
     pub(crate) fn processors(mut self, count: u32) -> Self {
         self.processors = Some(count);
         self
@@ -141,7 +141,7 @@ impl Guest {
         self.outcome(machine, streams.kept(0), in_time, start)
     }
 
-    /// Boots two connected guests and runs a shell command in each, once they reach each other.
+    /// Boots two connected guests. When they can reach each other, runs a shell command in each.
     pub(crate) fn run_two(&self, a: &str, b: &str) -> Result<[GuestOutcome; 2], String> {
         let start = Instant::now();
         let streams = Streams::new(self.target, &["a: ", "b: "]);
@@ -153,8 +153,8 @@ impl Guest {
         ])
     }
 
-    /// Boots two connected guests and runs a command in guest a, once they reach each other. Guest b stays until the
-    /// command has ended.
+    /// Boots two connected guests. When they can reach each other, runs a command in guest a; guest b keeps running
+    /// until the command has ended.
     pub(crate) fn run_beside(&self, command: &[impl AsRef<str>]) -> Result<GuestOutcome, String> {
         let start = Instant::now();
         let args: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
@@ -264,7 +264,7 @@ fn wait_for(socket: &Path, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// The command of a guest b that is only the peer.
+/// The command of guest b if guest b is only a peer.
 const STAY: &[&str] = &["sleep", "infinity"];
 const WIRE_LIMIT: Duration = Duration::from_secs(120);
 

@@ -17,7 +17,7 @@ pub(crate) enum KernelSeries {
     /// Debian 12's own kernel: rxe works in tasklets, so its speed varies less.
     #[default]
     V6_1,
-    /// A newer kernel from Debian's updates, which behaves as current kernels do.
+    /// A newer kernel from Debian's updates, whose rxe behaves as in current kernels.
     V6_12,
 }
 
@@ -40,7 +40,7 @@ impl KernelSeries {
         }
     }
 
-    /// The metapackage, whose name stays the same; that of the kernel's package changes every few weeks.
+    /// The metapackage. Its name stays the same, whereas the name of the kernel's package changes every few weeks.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-amd64",

@@ -63,7 +63,7 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // So Ctrl-C, which goes to this process group, does not reach the emulator.
+            // Ctrl-C goes to this process's group; in its own group, the emulator does not get it.
             .process_group(0);
         let child = warden
             .spawn()
@@ -100,7 +100,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The command's output streams; they can be taken once.
+    /// The command's output streams; only the first call returns them.
     pub(super) fn output(&mut self) -> Output {
         let Some(warden) = &mut self.warden else {
             return [None, None];
@@ -209,12 +209,12 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let version = kernel::version(&kernel)?;
     let processors = guest.processors.unwrap_or(match wire {
         Wire::None => 2,
-        // With two processors each, guests that poll would wait for each other's time slices.
+        // With two processors each, two guests that poll would wait for each other's time slices.
         _ => 1,
     });
     // If a machine can never have a second processor, the emulator (QEMU 7.2 at least) leaves out the guest's memory
-    // barriers. But drivers need them towards the emulator's own threads: without them, the network card would miss a
-    // notification at some time and stop for good.
+    // barriers. But drivers need these barriers towards the emulator's own threads: without them, the network card
+    // would sooner or later miss a notification and stop for good.
     let most_processors = processors.max(2);
     let processors = format!("{processors},maxcpus={most_processors}");
     let memory = guest.memory_mib.to_string();
@@ -231,7 +231,7 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let args = board.split_whitespace().chain(fixed.split_whitespace());
     let mut all: Vec<OsString> = args.map(OsString::from).collect();
     all.extend(["-smp", &processors, "-m", &memory].map(OsString::from));
-    // After a panic the kernel reboots, and because of -no-reboot that ends the emulator.
+    // After a panic the kernel reboots, and with -no-reboot this ends the emulator.
     let iommu = if guest.has_cards {
         " intel_iommu=on"
     } else {

@@ -28,7 +28,7 @@ pub(crate) fn command_line(
     ])
 }
 
-/// A guest whose limit is long enough for `time`: the last run may begin shortly before its end.
+/// A guest whose limit is long enough for a soak of `time` and a last run that begins shortly before `time` is over.
 pub(crate) fn guest(guest: Guest, time: Duration) -> Guest {
     guest.limit(time + Duration::from_secs(1500))
 }

@@ -29,7 +29,7 @@ pub(super) struct Streams {
 
 #[derive(Default)]
 struct Stream {
-    /// Printed before each line that is shown.
+    /// The text before each line that is shown; empty for none.
     mark: &'static str,
     bytes: Vec<u8>,
 }
@@ -68,7 +68,7 @@ impl Streams {
     }
 
     /// Keeps or shows what arrives until all guests have ended; false if `deadline` came first. An error if the output
-    /// cannot be shown, because the reader has closed the stream.
+    /// cannot be shown, for instance because the reader has closed the stream.
     pub(super) fn until_all_end(&mut self, deadline: Instant) -> Result<bool, String> {
         self.until(deadline, |open| open.iter().all(|count| *count == 0))
     }
@@ -118,7 +118,7 @@ impl Streams {
 
     fn take(&mut self, guest: usize, number: usize, bytes: &[u8]) -> Result<(), String> {
         let stream = &mut self.guests[guest][number];
-        // A command that prints without end must not take the machine's memory.
+        // The rest is dropped, because a command may print without end and would fill the memory.
         if self.target == OutputTarget::Shown || stream.bytes.len() < KEPT_BYTES_MAX {
             stream.bytes.extend_from_slice(bytes);
         }
@@ -142,7 +142,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// The bytes that may be shown now: everything, or only whole lines if lines are marked.
+    /// Takes the bytes that may be shown now: everything, or, if lines are marked, only whole lines.
     fn take_ready(&mut self) -> Vec<u8> {
         if self.mark.is_empty() {
             return std::mem::take(&mut self.bytes);

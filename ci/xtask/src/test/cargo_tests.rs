@@ -69,7 +69,8 @@ fn number_before(summary: &str, result: &str) -> usize {
         .sum()
 }
 
-/// Long enough to build the tests, too, and short enough that a test that hangs leaves time for the stages that follow.
+/// The time limit: long enough to build the tests, too, and short enough to leave time for the later stages if a test
+/// hangs.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stages `faults` and `deaths`: a random rank, the launcher or its daemon is ended in a random manner at a random
-//! moment, or the terminal is closed; thirty times, and a thousand times in the long stage.
+//! Stages `faults` and `deaths`: start a job and end a random rank, the launcher or its daemon in a random way at a
+//! random moment, or close the terminal. The stage `faults` does so 30 times, the long stage `deaths` 1000 times.
 //!
-//! Each time the launcher, if it is alive, must report the cause and end with the right code, and nothing may be left
-//! behind. After most of the deaths nothing may be left two seconds later; on a busy machine some may take longer. The
-//! list of seeds is fixed: each run of a stage tries the same deaths.
+//! Each time the launcher, if it was not killed itself, must report the cause and end with the right code, and no
+//! process or file of the job may be left behind. After at least half of the deaths nothing may be left two seconds
+//! later; on a busy machine the others may take longer. The list of seeds is fixed: each run of a stage tries the same
+//! deaths.
 
 use super::{Context, Tally, cargo_tests, hardships, jobs};
 use crate::process::{Finished, quiet, seconds, send_signal};
@@ -36,7 +37,7 @@ enum DeathKind {
     Terminal,
 }
 
-/// One death, which follows from its seed.
+/// One death; its seed determines all fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankDeath {
     seed: u64,
@@ -52,7 +53,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     deaths(tally, context, DEATHS)
 }
 
-/// The stage `deaths`, which takes long.
+/// The long stage `deaths`.
 pub(crate) fn run_long(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut output = cargo();
     output.args([
@@ -99,7 +100,7 @@ fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), St
     Ok(())
 }
 
-/// An error if something was left too long after more than half of the deaths: on a busy machine some may take longer.
+/// An error if more than half of the `of` deaths were `slow` ([`PROMISED`]): on a busy machine some may take longer.
 pub(super) fn in_time(slow: usize, of: usize) -> Result<(), String> {
     if 2 * slow <= of {
         return Ok(());
@@ -149,7 +150,7 @@ impl RankDeath {
         match self.kind {
             DeathKind::Kill | DeathKind::Family | DeathKind::Daemon => Some(128 + 9),
             DeathKind::Segv => Some(128 + 11),
-            // An exit without MPI_Finalize, and MPI_Abort, are never a success.
+            // An exit without MPI_Finalize or by MPI_Abort must not look like a success, even with code 0.
             DeathKind::Exit(code) | DeathKind::Abort(code) => Some(code.max(1)),
             DeathKind::Launcher | DeathKind::Terminal => None,
         }
@@ -176,7 +177,7 @@ impl RankDeath {
         );
         if self.kind == DeathKind::Terminal {
             let mut terminal = command("script");
-            // These tests may have been started with nohup, and then all processes below them ignore SIGHUP.
+            // If these tests were started with nohup, all processes below them ignore SIGHUP; this undoes it.
             let line = format!(
                 "env --default-signal=HUP {} -n {ranks} {} {arguments}",
                 launcher.display(),
@@ -228,7 +229,8 @@ impl RankDeath {
     }
 }
 
-/// Runs a job with this death; returns how long it took until nothing was left, or what was wrong.
+/// Runs a job with this death. Returns how long after the launcher's end something of the job was left, or what was
+/// wrong.
 fn die(
     launcher: &Path,
     victim: &Path,
@@ -378,7 +380,7 @@ impl SplitMix {
 const DEATHS: u64 = 30;
 const LONG_DEATHS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long after its launcher has ended a job may leave something.
+/// A death counts as slow if something of its job still exists this long after the launcher has ended.
 const PROMISED: Duration = Duration::from_secs(2);
 const MESSAGE_LINES: usize = 5;
 

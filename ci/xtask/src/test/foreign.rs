@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts substitutes for the commands of another MPI first into the `PATH` of all that a test starts. A test that finds
-//! `mpicc` by `PATH` would use another MPI where one is installed, and might even pass; with these it fails on every
-//! machine, with the name of the command.
+//! Puts substitutes for the commands of another MPI first into the `PATH` of all that a test starts. Without them, a
+//! test that finds `mpicc` by `PATH` would use another MPI if one is installed, and might even pass. With them it fails
+//! on every machine, with the name of the command.
 
 use crate::tree::{make_folder, put_first_in_path, target};
 use std::fs::{self, Permissions};
@@ -58,7 +58,7 @@ mod tests {
             let found = of.get_envs().find(|(name, _)| *name == "PATH");
             found.and_then(|(_, value)| value.map(std::ffi::OsStr::to_owned))
         };
-        // The folders that were in PATH remain there, once.
+        // The folders that were in PATH remain there, each once.
         assert_eq!(path(&before), None);
         let (own, old) = (path(&command("sh")), std::env::var_os("PATH"));
         let (own, old) = (own.unwrap(), old.unwrap());

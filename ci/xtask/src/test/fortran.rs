@@ -38,7 +38,7 @@ pub(crate) fn plain(program: &str) -> &str {
     names.find_map(|name| name).unwrap_or(program)
 }
 
-/// An entry for each method if the program's file is for all of them (`.F90`).
+/// If the program's file is for all methods (`.F90`), an entry for each method; otherwise only the given entry.
 pub(crate) fn each_method(entry: Entry, source: &Path) -> Vec<Entry> {
     if source.extension().is_none_or(|ending| ending != "F90") {
         return vec![entry];
@@ -59,7 +59,7 @@ pub(crate) fn compiler(wrapper: &Path, program: &str, build: &Path) -> Result<Co
     compiler.args(
         "-O1 -g -Wall -Wno-unused-dummy-argument -fcheck=all -ffree-line-length-none".split(' '),
     );
-    // After the suffix of the method, `.late` may follow.
+    // The suffix of the method may be followed by `.late`.
     let method = METHODS.iter().find(|method| {
         let (name, rest) = program.rsplit_once(method.ending).unwrap_or_default();
         !name.is_empty() && (rest.is_empty() || rest == ".late")

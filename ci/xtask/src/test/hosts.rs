@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `hosts`: worlds of hosts on this machine, and jobs over several of them.
+//! Stage `hosts`: checks worlds (temporary hosts made of namespaces on this machine), and jobs over several of these
+//! hosts.
 //!
 //! Each check has its own world and a time limit, so that a failure does not affect other checks. Most checks are
-//! functions of `ci/hosts/checks`, `ci/hosts/jobs` or `ci/hosts/under-slurm`; `ends` tests from outside how a world
-//! ends.
+//! functions of `ci/hosts/checks`, `ci/hosts/jobs` or `ci/hosts/under-slurm`; the module `ends` tests from outside the
+//! world how it ends.
 
 mod deaths;
 mod ends;
@@ -75,7 +76,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     Ok(())
 }
 
-/// Runs one check of jobs, if the system has what the check needs.
+/// Runs one check of jobs. If the system lacks what the check needs, the check is left out.
 fn job(tally: &mut Tally, row: &Row, (build, prefix): (&Path, &Path)) {
     // The pages are released when the check is over.
     let pages = (row.name == IN_HUGE_PAGES).then(huge::Pages::reserve);
@@ -104,10 +105,10 @@ const DPDK_ROWS: [&str; 8] = [
 /// The check for which the system needs huge pages.
 const IN_HUGE_PAGES: &str = "payloads_stay_in_place_in_huge_pages";
 
-/// The check that needs sockets of XDP.
+/// The check that needs AF_XDP sockets.
 const OVER_XDP: &str = "roce_over_af_xdp";
 
-/// What is missing for the check with sockets of XDP; `None` for other checks.
+/// What is missing for the check with AF_XDP sockets; `None` if nothing is missing, and for other checks.
 fn xdp_lacks(row: &Row, prefix: &Path) -> Option<String> {
     if row.name != OVER_XDP {
         return None;

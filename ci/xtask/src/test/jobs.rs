@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What still exists of a job so long after its launcher has ended counts as left behind.
+/// Processes and files of a job that still exist this long after its launcher has ended count as left behind.
 pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_secs(10);
 
 /// Marks every process of one job, by an environment variable that all of them inherit.
@@ -55,8 +55,8 @@ impl Cookie {
         pids.filter(|pid| is_marked(*pid, &mark)).collect()
     }
 
-    /// Waits up to `grace` until nothing of the job is left, and returns how long that took. Otherwise kills and
-    /// removes what is left, and reports it as the error.
+    /// Waits up to `grace` until nothing of the job is left, and returns how long that took. If something is left then,
+    /// kills the processes, removes the temporary files, and returns an error that lists everything left.
     pub(crate) fn leftovers(&self, grace: Duration) -> Result<Duration, String> {
         let start = Instant::now();
         let deadline = start + grace;
@@ -103,8 +103,8 @@ impl Cookie {
     }
 }
 
-/// Runs one job to its end or its limit. If it hangs, the stacks of its processes are added to its output before it is
-/// ended.
+/// Runs one job to its end or its limit. At the limit, adds the stacks of the job's processes to its output and then
+/// ends the job.
 pub(crate) fn run(mut job: Command, cookie: &Cookie, limit: Duration) -> Result<Finished, String> {
     cookie.mark(&mut job);
     let mut stacks = String::new();
@@ -180,7 +180,8 @@ fn shm_files() -> BTreeSet<String> {
     names.filter(|name| name.contains("rmpi")).collect()
 }
 
-/// Not an `RMPI_` name: the library would report that as misspelt.
+/// The variable's name does not begin with `RMPI_`: the library would report an unknown variable of that prefix as
+/// misspelt.
 const VARIABLE: &str = "XTASK_JOB";
 const HUNG_SHOWN: usize = 8;
 static COUNTER: AtomicU32 = AtomicU32::new(0);

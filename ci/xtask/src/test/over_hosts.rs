@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts a test's job on this machine, or over hosts made of namespaces, in its own world.
+//! Starts a test's job on this machine, or in its own world of hosts made of namespaces.
 
 use crate::tree::{command, root};
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// `rmpiexec` with `ranks` ranks, to which the caller adds other arguments. The ranks are placed on hosts in blocks,
-/// and the exit code is 99 if the job has left something on a host.
+/// `rmpiexec` with `ranks` ranks, to which the caller adds other arguments. With `hosts`, ranks are placed on the hosts
+/// in blocks, and the exit code is 99 if the job has left something on a host.
 pub(super) fn launch(launcher: &Path, ranks: u32, hosts: Option<u32>) -> Result<Command, String> {
     let ranks = ranks.to_string();
     let Some(hosts) = hosts else {

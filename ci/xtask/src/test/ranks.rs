@@ -4,7 +4,8 @@
 //! `mpi`, `mpi_f08`).
 //!
 //! Each rank of a successful program prints a line `ok`, and the job exits with 0; `testlist` has options for programs
-//! that end differently. A job that exceeds its limit, or leaves a process, a file or a segment behind, has failed.
+//! that end differently. A job has failed if it exceeds its limit, or leaves a process, a file or a shared-memory
+//! segment behind.
 //!
 //! If the line of a program has `late=SEED`, or with the option `--late SEED`, the ranks sleep around their MPI calls.
 
@@ -120,7 +121,8 @@ fn mpi(context: &mut Context) -> Result<MpiUnderTest, String> {
     })
 }
 
-/// The whole list with `--late`, without the lines that have `late=`, which would run twice.
+/// The list for `--late`: all entries without `late=`, with this seed. Entries with `late=` are left out, because they
+/// would run twice.
 fn all_late(list: Vec<Entry>, seed: u64) -> Vec<Entry> {
     let others = list.into_iter().filter(|entry| entry.late.is_none());
     others
@@ -140,7 +142,7 @@ fn binary(entry: &Entry) -> String {
     }
 }
 
-/// An error that names the programs that are not in the list: they would never run.
+/// An error if programs are missing in the list, with their names: they would never run.
 fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     let listed = list.iter().map(|entry| fortran::plain(&entry.program));
     let listed: BTreeSet<&str> = listed.collect();
@@ -161,7 +163,7 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
         .into_iter()
         .filter(|name| !listed.contains(name.as_str()))
         .collect();
-    // For another MPI the list lacks the programs that are only for rmpi.
+    // For another MPI, the programs that are only for rmpi are missing in the list; this is not an error.
     if missing.is_empty() || !is_ours {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: Vec<String>,
-    /// The name and the reason of each.
+    /// The name and the reason of each test that failed as expected.
     pub(crate) expected: Vec<(String, String)>,
 }
 
@@ -54,7 +54,7 @@ impl Tally {
         }
     }
 
-    /// Adds the results of another suite, which counted its tests itself.
+    /// Adds the results of a suite that has counted its tests itself.
     pub(crate) fn add(&mut self, passed: usize, failed: Vec<String>) {
         self.passed += passed;
         self.failed.extend(failed);

@@ -17,12 +17,12 @@ pub(crate) struct Entry {
     pub(crate) limit_s: u64,
     /// Whether the program is started without the launcher.
     pub(crate) alone: bool,
-    /// Whether the program tests what ranks on one host share: it is not run with `--hosts`.
+    /// Whether the program tests what ranks on one host share. If so, it is not run with `--hosts`.
     pub(crate) one_host: bool,
-    /// Whether the program tests what the standard leaves open: it is not run with other MPIs.
+    /// Whether the program tests what the standard leaves open. If so, it is not run with other MPIs.
     pub(crate) ours: bool,
     pub(crate) xfail: Option<String>,
-    /// The seed for `ci/ranks/late/late.c`, with which the program is linked; `None`: it is not.
+    /// The seed for `ci/ranks/late/late.c`, which is linked to the program; `None`: it is not linked.
     pub(crate) late: Option<u64>,
     /// Functions that the program calls and that may have no body yet.
     pub(crate) needs: Vec<String>,
@@ -149,7 +149,8 @@ fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(fields)
 }
 
-/// Many times what the slowest program takes, because it must be enough on busy machines: it is for programs that hang.
+/// The default limit (s), meant for programs that hang: many times what the slowest program takes, so that it is enough
+/// on busy machines.
 const DEFAULT_LIMIT_S: u64 = 300;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ struct Sides {
     acquires: bool,
 }
 
-/// Pairs with one side only, and memory orders without a name.
+/// Pairs of which only one side exists, and memory orders in watched crates without the name of a pair.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let mut names: BTreeMap<String, (Sides, Problem)> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -121,7 +121,7 @@ fn unnamed(source: &SourceFile, end: usize) -> Vec<Problem> {
     problems
 }
 
-/// Whether the file is this one, which mentions pairs but has none.
+/// Whether the file is `pairs.rs` itself: its text mentions `PAIR`, but it has no pairs.
 fn is_self(path: &str) -> bool {
     path.ends_with("tidy/pairs.rs")
 }

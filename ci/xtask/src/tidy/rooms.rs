@@ -122,7 +122,7 @@ const ATOMIC_FILES: &[&str] = &[
     "runtime/abi/src/dll_name.rs",
     "runtime/abi/src/status_fortran.rs",
     "runtime/abi/src/process.rs",
-    // Whether there are tools.
+    // A flag: whether there are QMPI tools.
     "runtime/abi/src/qmpi.rs",
     // Programs that are not part of the product.
     "transport/testbed/src/memory.rs",
@@ -131,7 +131,8 @@ const ATOMIC_FILES: &[&str] = &[
     "ci/xtask/src/test/jobs.rs",
 ];
 
-/// Unsafe code outside the rooms or without a `# Safety` section, and atomics in other files than these.
+/// Unsafe code outside the rooms, files with unsafe code but without a `# Safety` section, and imports of atomics in
+/// files that are not in [`ATOMIC_FILES`].
 pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(line) = first_unsafe(source) {

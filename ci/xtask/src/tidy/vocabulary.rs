@@ -4,7 +4,7 @@
 use super::{Problem, SourceFile, scan};
 use std::collections::BTreeMap;
 
-/// Type names that are defined in more than one file, and words in comments that are not of the field.
+/// Type names that are defined in more than one file, and words in comments that the field does not use.
 pub(crate) fn check(sources: &[SourceFile]) -> Vec<Problem> {
     let mut problems = doubles(sources);
     let rust = sources.iter().filter(|source| source.is_rust());
@@ -54,7 +54,7 @@ fn types(source: &SourceFile) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Comments with a word for which the field has another one.
+/// Comments with one of the words in [`FOREIGN`].
 fn foreign(source: &SourceFile) -> Vec<Problem> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '`';
     let has = |comment: &str, word: &str| {
@@ -76,11 +76,14 @@ fn foreign(source: &SourceFile) -> Vec<Problem> {
 }
 
 const DEFINITIONS: &[&str] = &["struct", "enum", "union", "trait"];
-/// Names that are usual in Rust for one type per crate or module, and that are used with its path.
+/// Names that Rust crates and modules usually give to one type each, and that are used with the path of the crate or
+/// module.
 const IDIOMS: &[&str] = &["Args", "Config", "Error", "Iter", "Options"];
-/// `engine` and `transport` number the processes in the same order, and do not depend on each other.
+/// Names that two crates may both define. `Peer` is the number of a process: the crates `engine` and `transport` number
+/// processes in the same order, but neither depends on the other.
 const SHARED: &[&str] = &["Peer"];
-/// Words that must not be in comments, and those that rdma-core, UCX, MPICH, Slurm and the standard use instead.
+/// Words that must not be in comments, each with the words that rdma-core, UCX, MPICH, Slurm and the standard use
+/// instead.
 const FOREIGN: &[(&str, &str)] = &[
     (concat!("to", "ld"), "reported, recorded, signalled or sent"),
     (concat!("hea", "rs"), "receives"),

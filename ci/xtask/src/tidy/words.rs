@@ -43,7 +43,8 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether the line has an absolute path that begins with `path`: `shared/work/x` is none.
+/// Whether the line has an absolute path that begins with `path`. A relative path that contains `path`, such as
+/// `shared/work/x` for `/work`, does not count.
 fn names_path(line: &str, path: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_-.~}/)*".contains(c);
     line.match_indices(path)

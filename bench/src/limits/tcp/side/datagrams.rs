@@ -29,9 +29,9 @@ impl OneWayStream {
         Ok(socket)
     }
 
-    /// Runs this end's part of a ping-pong. The measuring end has `is_first` and sends first. At most one datagram is
-    /// in flight, so none is lost to a full buffer; a datagram that is lost nevertheless ends the batch with a
-    /// time-out.
+    /// Runs this end's part of a ping-pong. `is_first` is `true` at the measuring end, which sends first. At most one
+    /// datagram is in flight, so none is lost to a full buffer; a datagram that is lost nevertheless ends the batch
+    /// with a time-out.
     pub(super) fn exchange(
         &self,
         socket: &UdpSocket,
@@ -134,8 +134,8 @@ impl OneWayStream {
                     expected += 1;
                 }
             }
-            // No later acknowledgement makes up for a lost last one, so the last is sent three times. The peer may
-            // close its socket after the first of them, so errors are ignored then.
+            // After the last acknowledgement no further one would follow if it were lost, so it is sent three times.
+            // The peer may close its socket after the first of the three, so errors of these sends are ignored.
             let times = if expected == all { 3 } else { 1 };
             for _ in 0..times {
                 let sent = socket.send(&expected.to_le_bytes());
@@ -179,7 +179,7 @@ const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
 )]
 const PACKET_LENGTH: i32 = PACKET_BYTES as i32;
 const TRAIN_PACKETS: usize = 62;
-/// The most packets in flight.
+/// Maximum number of packets in flight.
 const WINDOW_PACKETS: u64 = 248;
 const LOST_AFTER: Duration = Duration::from_millis(5);
 

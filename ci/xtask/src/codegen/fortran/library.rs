@@ -205,7 +205,8 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
         return plain("UserProcedure", "get");
     }
     if kinds::callback(&param.kind).is_some() || (of_files && param.kind == "State") {
-        // These callbacks have other arguments than in C, and the C function has no body yet: NULL is passed.
+        // In Fortran these callbacks have other arguments than in C, and the C function has no body yet: NULL is passed
+        // instead.
         let (fortran, before) = ("UserProcedure".to_owned(), format!("let _ = {name};\n"));
         let c = "core::ptr::null()".to_owned();
         let (is_text, after) = (false, String::new());
@@ -245,9 +246,9 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
     }
 }
 
-/// Indices into the caller's arrays count from 1 in Fortran. A call that fails may have written neither indices nor
-/// their count: C writes a single index and a count into local variables, which are `UNWRITTEN` before. `None` for any
-/// other parameter.
+/// How an output that is an index, a count of indices or an array of indices is passed; `None` for any other parameter.
+/// Fortran's indices count from 1, so they are converted after the call. A call that fails may not have written its
+/// outputs: C writes a single index or a count into a local variable, which is `UNWRITTEN` before the call.
 fn index(param: &Param) -> Option<Passed> {
     let name = &param.name;
     let local = |after: String| Passed {
@@ -414,7 +415,7 @@ pub(super) fn declarations(
     format_rust(&text)
 }
 
-/// Whether a procedure returns a string of that length.
+/// Whether a procedure returns a string whose maximum length is `constant`.
 fn uses_room(procedures: &[Procedure<'_>], constant: &str) -> bool {
     let mut params = procedures.iter().flat_map(Procedure::params);
     params.any(|p| {

@@ -18,7 +18,8 @@ struct HostDeath {
     kind: &'static str,
     /// Ranks on each host.
     each: u64,
-    /// The rank that is killed; `host` is its host, counted from 1, or the host that fails.
+    /// The rank that is killed, if the fault kills a rank. `host` (counted from 1) is the host of this rank, or the
+    /// host that fails.
     victim: u64,
     host: u64,
     /// The time after the start of the victim.
@@ -42,7 +43,8 @@ impl HostDeath {
         }
     }
 
-    /// Runs a job with the fault; returns whether nothing was left soon enough, or what was wrong.
+    /// Runs a job with the fault. Returns `true` if everything of the job was gone in time and `false` if that took
+    /// longer; an error if anything else was wrong.
     fn happen(&self, build: &Path, prefix: &Path) -> Result<bool, String> {
         let hosts = usize::try_from(HOSTS).unwrap_or(0);
         let mut world = world(hosts)?;
@@ -102,7 +104,7 @@ const KINDS: [&str; 12] = [
     "interrupt",
     "terminate",
 ];
-/// Much more than one fault takes.
+/// The time limit of one fault, much longer than a fault takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]

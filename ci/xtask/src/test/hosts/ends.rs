@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests from outside that nothing is left of a world, however it ends.
+//! Tests, from outside a world of hosts, that nothing is left of the world however it ends.
 
 use super::world;
 use crate::process::{Finished, capture, send_signal};
@@ -72,7 +72,7 @@ fn terminated(build: &Path) -> Result<(), String> {
     ended_by(build, "TERM")
 }
 
-/// Sends a signal to the first process only; everything must end.
+/// Checks that everything ends after a signal to the first process only.
 fn ended_by(build: &Path, signal: &str) -> Result<(), String> {
     let line = "at n1 sleep 1000 & at n2 setsid sleep 1000 & touch READY; sleep 1000";
     let done = shell(line, build, |pid, ready| {
@@ -85,7 +85,7 @@ fn ended_by(build: &Path, signal: &str) -> Result<(), String> {
     }
 }
 
-/// A user who is not root gets hosts of a user namespace, or a message why that is impossible.
+/// Checks that a user other than root gets hosts in a user namespace, or a message why that is impossible.
 fn without_rights(build: &Path) -> Result<(), String> {
     let world = world(2)?;
     let mut user = command("setpriv");
@@ -132,7 +132,7 @@ fn ready_file(build: &Path) -> std::path::PathBuf {
     build.join(format!("ready-{}", std::process::id()))
 }
 
-/// Runs a world to its end; after that, nothing of it may be left.
+/// Runs a world to its end, and returns an error if something of it is left after that.
 fn watched(
     mut world: Command,
     build: &Path,
@@ -162,7 +162,7 @@ fn watched(
     }
 }
 
-/// The process that was started: the one with the lowest id of those with this cookie.
+/// The process that was started: of the processes with this cookie, the one with the lowest id.
 fn first_of(cookie: &Cookie) -> Option<u32> {
     let start = Instant::now();
     while start.elapsed() < LIMIT {

@@ -9,7 +9,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Reserves [`PAGES`] more than there are.
+    /// Reserves [`PAGES`] huge pages in addition to those that are already reserved.
     ///
     /// # Errors
     /// If the system does not provide them.
@@ -27,7 +27,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // Pages that are still used are released when they are free.
+        // The kernel releases pages that are still in use later, when they are free.
         _ = fs::write(FILE, self.before.to_string());
     }
 }
@@ -39,5 +39,5 @@ fn number() -> Result<u64, String> {
 }
 
 const FILE: &str = "/proc/sys/vm/nr_hugepages";
-/// Pages of 2 MiB, enough for two processes.
+/// The number of additional pages of 2 MiB: enough for two processes.
 const PAGES: u64 = 256;

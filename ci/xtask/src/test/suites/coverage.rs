@@ -27,7 +27,7 @@ impl Present {
         )
     }
 
-    /// Whether all functions that a line needs have a body.
+    /// Whether all functions that a list entry needs have a body.
     pub(super) fn allows(&self, entry: &Entry) -> bool {
         entry.needs.iter().all(|name| self.0.contains(name))
     }

@@ -2,9 +2,9 @@
 //! Runs `rmpi-queues` on a job of another MPI, with that MPI's debugger library: the distribution's Open MPI and its
 //! `libompi_dbg_msgq.so`.
 //!
-//! That library needs the debug information of Open MPI's types, which the distribution strips and does not offer in a
-//! package. The internal headers of the same build are in a package, and a compiler generates the same debug
-//! information from them (`ci/suites/openmpi/types.c`).
+//! That library needs the debug information of Open MPI's types, but the distribution strips it and has no package for
+//! it. A package has the internal headers of the same build, and from these a compiler generates the same debug
+//! information (`ci/suites/openmpi/types.c`).
 
 use super::Tally;
 use crate::process::{capture, quiet, send_signal};
@@ -58,14 +58,14 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Open MPI's packages. All of them are unpacked even if they are installed, because its launcher looks for the others
-/// relative to itself.
+/// Open MPI's packages. All of them are unpacked even if they are installed, because the unpacked launcher looks for
+/// the files of the other packages relative to its own path.
 const OPEN_MPI: [&str; 3] = ["openmpi-bin", "openmpi-common", "libopenmpi3"];
 
-/// The packages with the headers of that build, and with those that these include.
+/// The packages with the headers of Open MPI's build, and with the headers that they include.
 const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];
 
-/// The output of `rmpi-queues`; an error unless its exit code means that there is no verdict.
+/// Runs `rmpi-queues` and returns its output. An error unless its exit code is [`NO_VERDICT`].
 fn queues(prefix: &Path, args: &[&str]) -> Result<String, String> {
     let mut queues = command(prefix.join("bin/rmpi-queues"));
     queues.args(args);
@@ -97,7 +97,7 @@ impl OpenMpi {
         let types = folder.join("types.so");
         let mut compile = command("cc");
         compile.args(["-g", "-shared", "-fPIC", "-w"]);
-        // A header that is included but not needed is in no package; this macro skips it.
+        // One header is included but not needed, and no package contains it; this macro skips the include.
         compile.arg("-D_PERUSE_INTERNAL_H_");
         compile.arg("-I").arg(self.headers().join("openmpi"));
         compile.arg("-I").arg(self.headers());

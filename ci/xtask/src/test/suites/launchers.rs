@@ -174,7 +174,8 @@ fn peers_programs(
     Ok(())
 }
 
-/// Checks of more than messages: one provider, child processes, MPI_Finalize at exit, a rank that leaves.
+/// Checks other things than messages: a single provider, child processes, MPI_Finalize at exit, a rank that exits
+/// early.
 fn other_checks(tally: &mut Tally, launcher: &Launcher, build: &Path) {
     let title = launcher.title;
     tally.check(&format!("{title}: over tcp alone"), || {
@@ -235,7 +236,7 @@ impl Launcher {
         job.envs(self.env.iter().chain(env).copied());
         let cookie = jobs::Cookie::new(build)?;
         let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
-        // Another launcher may leave something behind; that is ignored.
+        // This removes what another launcher may leave behind; it is not an error.
         let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
         if done.status.code() == Some(code) && !done.timed_out {
             return Ok(done.stdout);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps what was fetched and built until something changes from which it was made.
+//! Keeps what was fetched and built until one of its inputs changes.
 
 use crate::process::seconds;
 use crate::tree::{make_folder, read, target};

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The sources of the library: folders of the package, each with the files that are used; without files, all are used.
+/// The sources of the library: folders of the package, each with the names of the files that are used. An empty list
+/// stands for all files of the folder.
 const LIBRARY: &[(&str, &[&str])] = &[
     ("src", &[]),
     ("sc/src", &[]),

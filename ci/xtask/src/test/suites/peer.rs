@@ -16,7 +16,7 @@ pub(super) struct PeerMpi {
     pub(super) env: &'static [(&'static str, &'static str)],
 }
 
-/// The MPIs are installed where `cargo xtask peers` installs them.
+/// MPICH 5.
 pub(super) const MPICH: PeerMpi = PeerMpi {
     name: "mpich5",
     packages: &["mpich>=5,<6"],
@@ -29,7 +29,7 @@ pub(super) const INTEL: PeerMpi = PeerMpi {
     library: "Intel",
     env: &[("I_MPI_FABRICS", "shm")],
 };
-/// It has another ABI.
+/// Open MPI 5, which has another ABI than the standard one.
 pub(super) const OPENMPI: PeerMpi = PeerMpi {
     name: "openmpi5",
     packages: &["openmpi>=5,<6"],
@@ -38,7 +38,7 @@ pub(super) const OPENMPI: PeerMpi = PeerMpi {
 };
 
 impl PeerMpi {
-    /// Returns its prefix, after installing it on first use.
+    /// Returns the installation prefix, the same that `cargo xtask peers` uses; installs the MPI there on first use.
     pub(super) fn fetch(&self) -> Result<PathBuf, String> {
         let prefix = target().join("peers").join(self.name);
         if prefix.join("bin/mpiexec").exists() {

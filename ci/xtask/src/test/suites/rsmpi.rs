@@ -60,7 +60,8 @@ fn fetch(project: &Path) -> Result<(), String> {
 }
 
 fn build(project: &Path, prefix: &Path) -> Result<(), String> {
-    // The package of libclang lacks the compiler's own headers (stddef.h): use those of the C compiler.
+    // The package of libclang does not contain the compiler's own headers (stddef.h), so those of the C compiler are
+    // used.
     let mut cc = command("cc");
     cc.arg("-print-file-name=include");
     let headers = quiet(cc, Duration::from_secs(120))?;

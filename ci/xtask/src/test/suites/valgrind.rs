@@ -110,7 +110,7 @@ fn own(program: &str) -> PathBuf {
 }
 
 impl Wrapped<'_> {
-    /// Runs a program under memcheck. It does not look for leaks, because that search reads all shared memory of the
+    /// Runs a program under memcheck. The search for leaks is disabled, because it would read all shared memory of the
     /// job.
     fn job(&self, program: &str, args: &[&str]) -> Result<Finished, String> {
         let preload = format!("LD_PRELOAD={}", self.folder.join("libmpiwrap.so").display());
