@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io::Read;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -127,13 +128,9 @@ pub fn child() -> Option<(String, TestRank)> {
     ))
 }
 
-/// Runs ranks on a simulated network, once for each seed. The seed of a failure is printed; with `RMPI_TEST_SEED` only
-/// that seed is run.
+/// Runs ranks on a simulated network, once for each of the [`chosen`] seeds. The seed of a failure is printed.
 pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
-    let only = std::env::var("RMPI_TEST_SEED").ok();
-    let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
-    for seed in seeds {
+    for seed in chosen(seeds) {
         let _failing = Failing(seed);
         let net = SimNet::new(SimConfig::harsh(seed, ranks));
         sim_on(&net, &behaviour);
@@ -161,10 +158,7 @@ fn fake_seeds_on(
     change: impl Fn(FakeConfig) -> FakeConfig,
     behaviour: &impl AsyncFn(&mut TestRank),
 ) {
-    let only = std::env::var("RMPI_TEST_SEED").ok();
-    let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
-    for seed in seeds {
+    for seed in chosen(seeds) {
         let _failing = Failing(seed);
         let config = match seed {
             0 => FakeConfig::calm(seed),
@@ -306,10 +300,7 @@ fn streams_on(
     sleeps: bool,
     behaviour: &impl AsyncFn(&mut TestRank),
 ) {
-    let only = std::env::var("RMPI_TEST_SEED").ok();
-    let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
-    for seed in seeds {
+    for seed in chosen(seeds) {
         let _failing = Failing(seed);
         let net = FakeStreams::new(StreamsConfig {
             interfaces,
@@ -354,10 +345,7 @@ fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mu
 /// Runs ranks on a fake network of streams. Two of three ranks also have a port on a fake network of devices, and reach
 /// each other over that. `sleeps` as in [`streams`]. Seeds as in [`sim`].
 pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
-    let only = std::env::var("RMPI_TEST_SEED").ok();
-    let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
-    for seed in seeds {
+    for seed in chosen(seeds) {
         let _failing = Failing(seed);
         let config = match seed {
             0 => FakeConfig::calm(seed),
@@ -470,10 +458,7 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
 /// Runs ranks that reach each other by RoCE over a network with faults, once for each seed, with seed 0 without faults.
 /// Seeds as in [`sim`].
 pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
-    let only = std::env::var("RMPI_TEST_SEED").ok();
-    let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
-    for seed in seeds {
+    for seed in chosen(seeds) {
         let _failing = Failing(seed);
         let permille = (seed * 5 % 16) as u32;
         let net = PacketNet::new(PacketFaults {
@@ -664,6 +649,18 @@ fn in_turn_if(
     for rank in &ranks {
         rank.assert_empty();
     }
+}
+
+/// The seeds to run, of `count`: with `RMPI_TEST_SEED` only that seed; otherwise the first third, at least 3, and all of
+/// them with `RMPI_TEST_AT_LENGTH=1`, which the test stage `soak` sets.
+fn chosen(count: u64) -> Range<u64> {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let short = match std::env::var_os("RMPI_TEST_AT_LENGTH") {
+        Some(_) => count,
+        None => (count / 3).max(count.min(3)),
+    };
+    only.map_or(0..short, |seed| seed..seed + 1)
 }
 
 /// Prints the seed if the test panics.

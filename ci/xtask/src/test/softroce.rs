@@ -124,10 +124,11 @@ fn record(tally: &mut Tally, who: &str, outcome: &GuestOutcome) {
     });
 }
 
-/// Stage `soak`: one hour of the traffic on a simulated network of which the stage `unit` runs some seconds; simulated
-/// jobs of 10,000 hosts whose ranks have many peers; for the engine of RoCE, 10 GiB over a lossy link, 100 million
-/// modified packets, and a check of each opcode by Wireshark; all checks in guests, of which the stage `softroce` runs
-/// the most important; and ten minutes of random traffic in a guest.
+/// Stage `soak`: one hour of the traffic on a simulated network of which the stage `unit` runs some seconds; the
+/// conformance suites with all seeds, of which `unit` runs a third; simulated jobs of 10,000 hosts whose ranks have
+/// many peers; for the engine of RoCE, 10 GiB over a lossy link, 100 million modified packets, and a check of each
+/// opcode by Wireshark; all checks in guests, of which the stage `softroce` runs the most important; and ten minutes of
+/// random traffic in a guest.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut simulated = cargo();
     simulated
@@ -135,6 +136,12 @@ pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), Strin
         .args(["--test", "soak", "--", "--nocapture"])
         .env("RMPI_TEST_SIMULATED_SECONDS", "3600");
     cargo_tests::run(tally, "an hour on a simulated network", simulated)?;
+    let mut suites = cargo();
+    suites
+        .args(["test", "--quiet", "--release", "--test", "conformance"])
+        .args(["--package", "testbed", "--package", "channel"])
+        .env("RMPI_TEST_AT_LENGTH", "1");
+    cargo_tests::run(tally, "the conformance suites with all seeds", suites)?;
     let mut scale = cargo();
     scale
         .args(["test", "--quiet", "--release", "--package", "launcher"])
