@@ -45,7 +45,7 @@ pub(crate) struct Arenas {
 enum ArenaState {
     /// No memory has been requested yet.
     Untouched,
-    /// Mapping it has failed.
+    /// The arena could not be mapped.
     Refused,
     /// Mapped.
     Open {
@@ -54,7 +54,7 @@ enum ArenaState {
     },
 }
 
-/// The address at which the arena is mapped.
+/// The address at which an arena, or a window of one, is mapped.
 #[derive(Clone, Copy, Debug)]
 struct ArenaMapping(NonNull<u8>);
 
@@ -68,7 +68,8 @@ impl Arenas {
         Self {
             file,
             first,
-            // Arenas and windows begin at whole pages of any size.
+            // A multiple of the window size, so all arenas and windows begin at page boundaries if the first arena
+            // does.
             bytes: bytes - bytes % WINDOW_BYTES,
             own: ArenaState::Untouched,
             me,
@@ -96,8 +97,8 @@ impl Arenas {
         Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
     }
 
-    /// Frees memory of this arena, and returns its pages to the system. Returns `false` if it is not from this arena,
-    /// or was freed already.
+    /// Frees the memory that [`allocate`](Self::allocate) returned as `place`, and returns its pages to the system.
+    /// Returns `false` if there is no such memory, or it was freed already.
     pub(crate) fn free(&mut self, place: NonNull<u8>) -> bool {
         let ArenaState::Open { base, space } = &mut self.own else {
             return false;
@@ -112,7 +113,8 @@ impl Arenas {
         true
     }
 
-    /// The name under which other ranks address these bytes of this rank's arena; `None` if they are not all inside it.
+    /// The name under which other ranks address `bytes` bytes from `address` in this rank's arena; `None` if they are
+    /// not all inside the arena.
     pub(crate) fn name_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let ArenaState::Open { base, .. } = &self.own else {
             return None;
@@ -199,21 +201,23 @@ impl Arenas {
         true
     }
 
-    /// The gate line at an address of this rank's arena.
+    /// The gate line at an address in this rank's arena; `None` if it is not aligned, or not all inside the arena.
     pub(crate) fn own_line(&self, place: NonNull<u8>) -> Option<&'static GateLine> {
         self.name_of(place.addr().get() as u64, LINE_BYTES)?;
         // SAFETY: the line lies in the arena, which is never unmapped; aligned, as `line_at` checks.
         unsafe { line_at(place) }
     }
 
-    /// The gate line that a rank names in its arena.
+    /// The gate line that a rank names in its arena; `None` if it is not aligned, not all inside the arena, or cannot
+    /// be mapped.
     pub(crate) fn line_of(&mut self, rank: u32, name: u64) -> Option<&'static GateLine> {
         let place = self.place_of(rank, name, LINE_BYTES)?;
         // SAFETY: the line lies in a window, which is never unmapped; aligned, as `line_at` checks.
         unsafe { line_at(place) }
     }
 
-    /// The address at which `bytes` bytes that a rank names in its arena are mapped here, if they are in one piece.
+    /// The address at which `bytes` bytes that a rank names in its arena are mapped here; `None` if they are not in one
+    /// window, or cannot be mapped.
     pub(crate) fn place_of(&mut self, rank: u32, name: u64, bytes: u64) -> Option<NonNull<u8>> {
         let offset = self.offset_of(name, bytes)?;
         let (place, room) = self.reach(rank, offset)?;

@@ -132,7 +132,7 @@ impl BcastQueueMember {
     }
 
     /// The call that the member at `place` [announced](Self::announce) last, and whether that member is about to
-    /// publish entries of the call.
+    /// publish entries of the call; `None`: it has announced none.
     #[must_use]
     pub fn announced(&self, place: u32) -> Option<(u32, bool)> {
         let word = self.words.call_of(place);
@@ -152,7 +152,7 @@ impl BcastQueueMember {
         };
     }
 
-    /// Takes the next entry: this member has finished reading it.
+    /// Marks the next entry, with head `head`, as taken: this member has finished reading it.
     #[inline]
     pub fn take(&self, head: &BcastEntryHead) {
         let before = self.end_before(self.next.get());
@@ -168,7 +168,8 @@ impl BcastQueueMember {
         slept
     }
 
-    /// A member that may be sleeping, and for whose entry there is room now.
+    /// A member to wake: it may be in [`sleep_until_taken`](Self::sleep_until_taken), and all members have now taken
+    /// its `count` entries. `None`: there is none.
     pub(crate) fn waiter(&self) -> Option<u32> {
         self.words.waiter(self.members, self.next.get())
     }

@@ -134,7 +134,7 @@ impl Completions {
         self.count == 0
     }
 
-    /// Takes out completion `index`.
+    /// Takes out completion `index`, which must be below [`len`](Self::len); `None` if it was taken out before.
     #[inline(always)]
     pub fn take(&mut self, index: usize) -> Option<Completion> {
         self.entries[index].take()

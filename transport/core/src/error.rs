@@ -29,7 +29,7 @@ pub enum Error {
     /// The numbers of peers that are added later are already in use, or do not follow the existing ones.
     #[error("the peers of a further segment must have numbers from {expected} on")]
     PeerNumbers {
-        /// The next number.
+        /// The number that follows those of the existing peers.
         expected: u32,
     },
     /// A process of another job cannot be added over the network.

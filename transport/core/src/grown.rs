@@ -23,7 +23,7 @@ pub struct Grown<T> {
     more: [OnceLock<Box<[T]>>; CHUNKS],
 }
 
-/// Entries of the first chunk added later.
+/// Number of entries of the first chunk that is added later.
 const FIRST_CHUNK: usize = 64;
 const CHUNKS: usize = 24;
 
@@ -81,7 +81,7 @@ fn entries<T: Default>(len: usize) -> Box<[T]> {
     (0..len).map(|_| T::default()).collect()
 }
 
-/// Chunk and index within it of an entry after the first ones.
+/// The chunk of entry `later`, counted from the first entry that was added later, and the entry's index in the chunk.
 fn place(later: usize) -> (usize, usize) {
     let chunk = (later / FIRST_CHUNK + 1).ilog2() as usize;
     (chunk, later - FIRST_CHUNK * ((1 << chunk) - 1))

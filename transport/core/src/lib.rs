@@ -2,8 +2,8 @@
 //! Bytes, peers and keys: the verbs vocabulary in safe Rust, over any provider that carries bytes between two
 //! processes.
 //!
-//! **Knows** peers, queue pairs, memory regions, work requests, completions, and how a process waits. **Never** knows
-//! a tag, a communicator or a datatype; never calls upward: [`Fabric::poll`] fills the caller's array.
+//! **Knows** peers, queue pairs, memory regions, work requests, completions, and how a process waits.
+//! **Never** knows a tag, a communicator or a datatype; never calls upward: [`Fabric::poll`] fills the caller's array.
 //!
 //! # Vocabulary
 //! - A [`Fabric`] is a process's access to all its peers: one queue pair per peer, one completion queue.

@@ -43,7 +43,7 @@ impl Lease {
         Self { base, bytes, key }
     }
 
-    /// Sets the local key of memory that is registered already.
+    /// Sets the key of the registered memory in which the lease lies; `None`: it lies in none.
     #[must_use]
     pub fn with_key(self, key: Option<LocalKey>) -> Self {
         Self { key, ..self }
@@ -80,7 +80,8 @@ impl Lease {
         unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
-    /// Fills from the start of the lease with [`copy_in_pieces`], as far as both reach.
+    /// Copies `bytes` bytes from `source` to the start of the lease with [`copy_in_pieces`], as far as the lease
+    /// reaches.
     ///
     /// # Safety
     /// As for `fill_from`; in addition, `source` and the lease do not overlap.
@@ -91,7 +92,7 @@ impl Lease {
         unsafe { copy_in_pieces(source, self.base, bytes) };
     }
 
-    /// Copies bytes from `at` on to `target`, as far as the lease reaches.
+    /// Copies `bytes` bytes of the lease, from its byte `at` on, to `target`, as far as the lease reaches.
     ///
     /// # Safety
     /// `bytes` bytes from `target` are mapped for writing and not borrowed.
@@ -191,11 +192,11 @@ pub(crate) const WORD_BYTES: usize = 8;
 /// Names leased memory for one peer: plain data, to be sent in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteKey {
-    /// Address in the owner's process.
+    /// Address in the owner's process, or the name of an offset in the owner's arena.
     pub address: u64,
     /// Bytes from there that may be used.
     pub bytes: u64,
-    /// The provider's check word.
+    /// A check word, whose meaning the provider defines.
     pub check: u64,
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use crate::{NetworkSettings, Rendezvous};
 
-/// Everything that was found.
+/// The result of [`inspect`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetReport {
     /// The devices, or why none can be seen and what to do.
@@ -42,7 +42,7 @@ pub struct PortReport {
     pub link: &'static str,
     /// As printed by `ibstat`.
     pub state: &'static str,
-    /// Its number in the subnet, on InfiniBand.
+    /// Its local identifier (LID) in the subnet, on InfiniBand.
     pub lid: Option<u16>,
     /// Largest packet on the wire.
     pub packet_bytes: u32,
@@ -62,7 +62,7 @@ pub struct PortReport {
 }
 
 impl PortReport {
-    /// Whether processes of this host would use it. They are spread over all such ports.
+    /// Whether processes of this host would use this port. The processes are spread over all ports that they would use.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.is_allowed && self.unfit.is_none()
@@ -80,16 +80,16 @@ pub struct Gid {
     pub kind: String,
     /// The network interface that has it.
     pub interface: Option<String>,
-    /// Whether peers reach the port by it.
+    /// Whether peers reach the port by this GID.
     pub is_chosen: bool,
-    /// Reason for that choice.
+    /// Why this GID was chosen or not.
     pub why: String,
 }
 
 /// The interface by which packets to an address leave this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// It is this host's own address.
+    /// The address is one of this host.
     Here,
     /// Through the interface of this name.
     Through(String),

@@ -4,8 +4,8 @@
 
 use crate::Peer;
 
-/// The provider that carries the queue pair to a peer, and the peer's index there. The hot path compares only the
-/// discriminant.
+/// The provider that carries the queue pair to a peer, and the peer's index at that provider. The hot path compares
+/// only the discriminant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerRoute {
     /// The process itself.

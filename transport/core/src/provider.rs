@@ -87,7 +87,7 @@ macro_rules! carried {
 /// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
 /// | memory    | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
-/// | a turn    | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
+/// | polling   | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
 /// | waiting   | `set_attentive`; in `provider/sleep.rs` `prepare_sleep`, then `sleep` or `stay_awake`; to wake others `nudge`, `nudge_all` |
 /// | the node  | `claim_board`, `take_seat` or `decline_board`, `leave_board`; `make_lines`, `line_of`, `place_of` |
 /// | loss      | `lose`, `why_lost`; `next_warning`, `next_remark`, `next_port_change` |
@@ -118,7 +118,7 @@ impl Fabric {
     /// Opens a queue pair to every peer. Peers with which nothing is exchanged cost little memory.
     ///
     /// # Errors
-    /// When a provider cannot be set up, or no provider reaches some peer.
+    /// When a provider cannot be set up, or some peer is reached by no provider.
     pub fn open(config: Config) -> Result<Self, Error> {
         let words = |node: &Node| node.segment.waits(node.local_rank);
         let waits = config.node.as_ref().map(words);
@@ -157,11 +157,12 @@ impl Fabric {
     }
 
     /// Joins a further segment of this node. Those of its processes that are peers already are reached as before; the
-    /// others become new peers, whose numbers, as listed in `node`, follow the existing ones. This cannot be undone:
-    /// other processes may access the segment at any time.
+    /// others become new peers. `node` lists their numbers, which must follow those of the existing peers. A segment is
+    /// never left: other processes may access the segment at any time.
     ///
     /// # Errors
-    /// [`Error::PeerNumbers`] when the numbers do not follow. Nothing was done then.
+    /// [`Error::PeerNumbers`] when the numbers of the new peers do not follow those of the existing ones. Nothing was
+    /// done then.
     pub fn attach(&mut self, node: Node) -> Result<(), Error> {
         let expected = self.peers.count();
         let new = node.others().filter(|(_, peer)| peer.0 >= expected);
@@ -251,7 +252,7 @@ impl Fabric {
     }
 
     /// Declares that data which `peer` [announced](Self::post_announcement) with this key will not be read: the part
-    /// that has arrived is dropped, and the peer sends no such data for some time.
+    /// that has arrived is dropped, and for some time the peer sends no data with its announcements.
     pub fn decline(&mut self, peer: Peer, key: RemoteKey) {
         if let PeerRoute::Net = self.peers.route(peer) {
             self.net().decline(peer, key);
@@ -304,8 +305,8 @@ impl Fabric {
         self.shm.ring_bell(peer);
     }
 
-    /// The next frame of one ring, that of the first active sender, without a poll: the fast path of receiving. Only
-    /// [`poll`](Self::poll) returns all frames.
+    /// The next frame of one ring, that of the first active sender, without a poll: the fast path of receiving. The
+    /// frame stays in the ring until it is [taken](FirstFrame::take). Only [`poll`](Self::poll) returns all frames.
     #[inline(always)]
     pub fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
         self.shm.first_frame()
@@ -332,8 +333,8 @@ impl Fabric {
         }
     }
 
-    /// Frees memory that [`allocate`](Self::allocate) returned. Returns `false` if the memory is not from there, or was
-    /// freed already.
+    /// Frees memory that [`allocate`](Self::allocate) returned. Returns `false` if `allocate` did not return it, or it
+    /// was freed already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
         let freed = self.net.as_mut().is_some_and(|net| net.disown(place));
         freed || self.shm.free(place)
@@ -740,8 +741,8 @@ impl Fabric {
         self.shm.has_run_out()
     }
 
-    /// The fast path of waiting for a remote peer: checks only whether a frame has come over the network. Frames come
-    /// in the same order as from [`poll`](Self::poll), which must still be called now and then.
+    /// The fast path of waiting for a remote peer: checks only whether a frame has come over the network. Returns
+    /// frames in the order in which [`poll`](Self::poll) would; `poll` must still be called now and then.
     #[inline(always)]
     pub fn poll_word(&mut self) -> WordPoll {
         match &mut self.net {
@@ -771,7 +772,8 @@ impl Fabric {
         self.net.as_ref().is_some_and(NetworkProvider::needs_cores)
     }
 
-    /// Whether network events wake a sleeping process; if not, it notices them late. `true` also without a network.
+    /// Whether network events wake a sleeping process. If not, the process notices them only at its next periodic poll.
+    /// `true` also if there is no network.
     #[inline]
     #[must_use]
     pub fn is_woken_by_network(&self) -> bool {

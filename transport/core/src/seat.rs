@@ -197,7 +197,7 @@ impl Seat {
     /// be called before the arrival.
     ///
     /// # Panics
-    /// When they do not [fit](Self::room_bytes).
+    /// When the bytes exceed [half a board](Self::half_bytes).
     pub fn put(&self, round: Round, all: usize, at: usize, bytes: &[u8]) {
         let (half, start) = self.place_of(round, all);
         let fits = half.fill(start.saturating_add(at), bytes);
@@ -208,7 +208,7 @@ impl Seat {
     /// that has arrived, or of any member when the round is over.
     ///
     /// # Panics
-    /// When the range exceeds the board.
+    /// When the range exceeds [half a board](Self::half_bytes).
     pub fn read(&self, round: Round, all: usize, at: usize, into: &mut [u8]) {
         let (half, start) = self.place_of(round, all);
         let fits = half.drain(start.saturating_add(at), into);
@@ -219,7 +219,7 @@ impl Seat {
     ///
     /// # Panics
     ///
-    /// When there are more bytes than that.
+    /// When there are more than [`LINE_BODY_BYTES`] bytes.
     #[inline]
     pub fn put_in_lines(&self, round: Round, bytes: &[u8]) {
         let fits = self.lines[self.place as usize].put(round.0, bytes);
@@ -351,7 +351,8 @@ impl Seat {
     #[inline(never)]
     fn wake_two_readers(&self) {
         let mut left = 2;
-        // In the order of their places: the first member is the root of most calls, so others wait for it next.
+        // Wakes members in the order of their places: the first member is the root of most calls, so it is the one that
+        // others wait for next.
         for (place, member) in (0..).zip(&self.members) {
             let Some(Sleeps::ForEntry(entry)) = self.board.sleeps_for(place) else {
                 continue;

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
     let limit = end_of(timeout);
     // SAFETY: the kernel checks the address itself (EFAULT); `limit` is valid during the call. The word lies in a
-    // segment shared between processes, so the private flag is not set. For a wait with a bit set, the limit is a time
+    // segment shared between processes, so the private flag is not set. `FUTEX_WAIT_BITSET` takes its limit as a time
     // of the monotonic clock.
     unsafe {
         libc::syscall(

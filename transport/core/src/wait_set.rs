@@ -64,7 +64,8 @@ impl WaitSet {
         self.watcher.is_some() && !self.descriptors.is_empty()
     }
 
-    /// Adds a bell, on which [`Bell::doze`] was called and after which a poll found nothing.
+    /// Adds a bell of this process. Before, [`Bell::doze`] was called on the bell, and a later poll found nothing. If
+    /// the set is full, limits the sleep to [`UNNOTICED`] instead.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
         if self.doorbells.len() < wait::MOST_WORDS {
             self.doorbells.push(doorbell);

@@ -43,7 +43,7 @@ impl Watcher {
         })
     }
 
-    /// Whether it watches exactly these descriptors for this doorbell.
+    /// Whether the watcher watches exactly these descriptors for this doorbell.
     pub(crate) fn watches(&self, descriptors: &[RawFd], doorbell: Doorbell) -> bool {
         self.descriptors[..] == *descriptors && std::ptr::eq(self.doorbell.bell, doorbell.bell)
     }

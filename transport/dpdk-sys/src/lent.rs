@@ -41,6 +41,7 @@ pub(crate) struct Loans {
     all: Vec<Option<LentRegion>>,
 }
 
+/// Memory that the plug-in has registered with the device.
 #[derive(Debug)]
 struct LentRegion {
     lent: InPlaceMemory,

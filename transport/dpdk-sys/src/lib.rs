@@ -6,7 +6,8 @@
 //! second plug-in, `librmpi_dpdk_xdp.so`, is for AF_XDP: it needs libraries that not every host has.
 //!
 //! **Knows** the functions of the plug-in (`shim/rmpi_dpdk.h`), how to start DPDK inside another program, and how to
-//! send and receive bursts of frames. **Never** interprets a frame.
+//! send and receive bursts of frames.
+//! **Never** interprets a frame.
 //!
 //! # Lent memory
 //! The payload of a frame can stay in the program's memory ([`DpdkPort::lend`], [`DpdkPort::attach`]): the device reads
@@ -14,8 +15,9 @@
 //!
 //! # Start
 //! DPDK can be started only once in a process ([`start`]), and expects to own the program. Here it gets no worker
-//! threads, does not change the caller's affinity, prints nothing (the error has its message), and leaves no files
-//! behind (`--no-shconf`, `--in-memory`). Its memory is ordinary pages, or huge pages if the port is configured so.
+//! threads, does not change the caller's affinity, prints nothing (its message is in the returned error), and leaves no
+//! files behind (`--no-shconf`, `--in-memory`). Its memory is ordinary pages, or huge pages if the port is configured
+//! so.
 //!
 //! # Threads
 //! A [`DpdkPort`] has one owner; it may move to another thread.

@@ -40,12 +40,12 @@ pub enum InPlace {
     Never,
     /// Memory can be lent if the device can send from any memory.
     IfPossible,
-    /// As [`IfPossible`](Self::IfPossible), but only if it is also faster than a copy: the device itself reads the
-    /// memory (DMA).
+    /// As [`IfPossible`](Self::IfPossible), but only if it is also faster than a copy: that is, if the device itself
+    /// reads the memory (DMA).
     IfFaster,
 }
 
-// SAFETY: neither a DPDK port nor its buffers nor lent memory are bound to a thread.
+// SAFETY: any thread may use a DPDK port, its buffers and lent memory, one thread at a time.
 unsafe impl Send for DpdkPort {}
 
 impl DpdkPort {
@@ -56,7 +56,7 @@ impl DpdkPort {
     /// `in_place`: when memory can be lent to the port.
     ///
     /// # Errors
-    /// DPDK was not started, or cannot open the device: the error is its message.
+    /// DPDK was not started, or cannot open the device: the error is DPDK's message.
     pub fn open(
         device: &str,
         frame_bytes: usize,

@@ -34,7 +34,7 @@ pub fn available() -> Result<(), String> {
 /// clock.
 ///
 /// # Errors
-/// The plug-in is missing, or DPDK does not start: the error is its message.
+/// The plug-in is missing, or DPDK does not start: the error has the reason.
 pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
     let start = || {
         let plugin = Plugin::load(device)?;

@@ -21,11 +21,13 @@ pub struct BcastQueue {
     entries: [BcastEntry; ENTRIES as usize],
     /// Number of entries that each member has taken.
     taken: [Taken; MEMBERS],
-    /// The call that each member has [announced](BcastQueue::announce). Not in a cache line with the counts: waiting
-    /// members read the calls each time they poll, and would take the line away from the member that counts.
+    /// The call that each member has [announced](BcastQueue::announce). The calls and the counts are in different cache
+    /// lines: waiting members read the calls each time they poll, and would take a shared line away from the member
+    /// that counts.
     calls: [AtomicU64; MEMBERS],
-    /// The member that sleeps until all members have taken a certain number of entries: the place of the sleeping
-    /// member plus one (low half), and that number (high half). 0: no member sleeps.
+    /// The member that sleeps until all members have taken a certain number of entries: the sleeping member's place
+    /// (its index among the members) plus one in the low half, and that number of entries in the high half. 0: no
+    /// member sleeps.
     waiter: Waiter,
 }
 
@@ -41,11 +43,13 @@ struct BcastEntry {
     body: [AtomicU64; BODY_WORDS],
 }
 
+/// Number of entries that a member has taken; written by that member only. It has a cache line of its own.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
 struct Taken(AtomicU32);
 
+/// Which member sleeps until all have taken a certain number of entries; 0: none. It has a cache line of its own.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -131,7 +135,8 @@ impl BcastQueue {
     /// Records that member `place` is done with all entries before `number`.
     #[inline]
     pub fn take(&self, place: u32, number: u32) {
-        // PAIR(queue-taken): `least_taken` loads it with Acquire, after this member's reads of the entries.
+        // PAIR(queue-taken): `least_taken` loads it with Acquire. This store comes after this member's reads of the
+        // entries.
         self.taken_by(place).store(number, Ordering::Release);
     }
 
@@ -156,7 +161,7 @@ impl BcastQueue {
     }
 
     /// Announces that member `place` is about to sleep until all have taken `count` entries. Then the member must check
-    /// once more whether all have done so, and sleep only if some have not.
+    /// once more whether all have taken that many entries, and sleep only if some have not.
     pub fn doze(&self, place: u32, count: u32) {
         let word = u64::from(count) << 32 | u64::from(place.wrapping_add(1));
         self.waiter.0.store(word, Ordering::Relaxed);
@@ -192,7 +197,7 @@ impl BcastQueue {
     }
 
     /// Member `place` announces its call: a word that is not 0, whose meaning the members define. A member that reads
-    /// the word sees all stores that were made before it.
+    /// the word sees all stores that were made before the announcement.
     pub fn announce(&self, place: u32, word: u64) {
         // PAIR(queue-call): `call_of` loads it with Acquire.
         self.call(place).store(word, Ordering::Release);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The bias of a lock: one thread, the owner of the bias, takes the lock again and again without an atomic exchange.
-//! Another thread that needs the lock revokes the bias first, at a high cost. The lock itself, for which threads wait,
-//! is the caller's.
+//! The lock itself, for which threads wait, is the caller's: another thread takes it as usual, and then revokes the
+//! bias, at a high cost.
 //!
 //! A bias has turns. In each turn one thread may be the owner; the turn ends when another thread [revokes the
-//! bias](Bias::revoke), and never recurs. So an owner that was descheduled in the middle of its entry writes only to
-//! words of its own turn, which no thread reads any more.
+//! bias](Bias::revoke), and never recurs. So if an owner is descheduled in the middle of its entry and its turn ends
+//! meanwhile, it then writes only to words of that turn, which have no effect on later turns.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, light_fence};
 
@@ -54,8 +54,9 @@ impl Bias {
         self.inside[turn.0 as usize % TURNS].store(0, Ordering::Release);
     }
 
-    /// Revokes the bias, and calls `rest` repeatedly until its owner has left the lock. The caller holds the lock that
-    /// the bias is for. `heavy_fence` makes every running thread of the process execute a full memory fence.
+    /// Revokes the bias, and calls `rest` (a pause) repeatedly until the owner of the bias has left the lock. The
+    /// caller holds the lock that the bias is for. `heavy_fence` makes every running thread of the process execute a
+    /// full memory fence.
     pub fn revoke(&self, heavy_fence: impl FnOnce(), mut rest: impl FnMut()) {
         let turn = self.turn.load(Ordering::Relaxed);
         let at = turn as usize % TURNS;
@@ -137,8 +138,8 @@ impl Default for Bias {
     }
 }
 
-/// Number of turns. The last turn never has an owner: if the bias was revoked so often, the threads alternate too much
-/// for a bias.
+/// Number of turns. The last turn never has an owner: after so many revocations, the threads alternate too often for a
+/// bias to pay off.
 const TURNS: usize = if cfg!(loom) { 3 } else { 16 };
 
 #[cfg(all(test, not(loom)))]

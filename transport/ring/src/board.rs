@@ -28,7 +28,7 @@ pub struct Board {
     /// Number of members that have left for good.
     left: AtomicU32,
     pad: [u32; 14],
-    /// Number of rounds that are over. Waiting members poll only this cache line.
+    /// Number of rounds that are over. If the board counts the arrivals, waiting members poll only this cache line.
     rounds: AtomicU32,
     /// Number of members that sleep until an event of this board occurs.
     sleepers: AtomicU32,

@@ -4,9 +4,9 @@
 //! The C library copies long blocks with one `rep movsb`. Some processors (AMD's since Zen 3) do that at 3 GB/s instead
 //! of 50 GB/s if the target's offset in its 4 KiB page is slightly larger than the source's. An example is a copy from
 //! a page-aligned buffer to a large block of `malloc`, which starts 16 bytes after a page boundary. The C library
-//! copies short blocks with vector registers, which is nearly as fast as a good `rep movsb` for any two addresses. So a
-//! long copy between such slow addresses is done in short blocks. Between other addresses `rep movsb` is better: it
-//! need not fetch the lines that it overwrites from another core.
+//! copies short blocks with vector registers, which is nearly as fast as a fast `rep movsb`, whatever the two
+//! addresses. So a long copy between such slow addresses is done in short blocks. Between other addresses `rep movsb`
+//! is better: it need not fetch the lines that it overwrites from another core.
 //!
 //! # Safety
 //! The callers guarantee what [`copy_nonoverlapping`](core::ptr::copy_nonoverlapping) requires for the whole range, and
@@ -80,8 +80,8 @@ pub unsafe fn copy_overlapping(source: *const u8, target: *mut u8, bytes: usize)
     }
 }
 
-/// Length of a block in bytes: the C library copies so few bytes with vector registers. For longer copies it may use
-/// `rep movsb`, with AVX from 4 KiB on.
+/// Length of a block in bytes: the C library copies a block of this length with vector registers. It may use `rep
+/// movsb` for longer copies (with AVX, for copies of 4 KiB and more).
 const BLOCK_BYTES: usize = 2048;
 /// A copy is slow if the target address minus the source address, modulo this number, is at least 1 and less than
 /// `SLOW_BYTES`.

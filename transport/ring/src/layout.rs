@@ -18,7 +18,8 @@
 //! `P` is the number of ranks on the node. Behind the boards lie the ranks' arenas (memory that each rank allocates and
 //! all ranks can map), if the file is that long ([`file_bytes`]).
 //!
-//! The file is sparse: a page costs memory when it is first touched, and a pair that exchanges no frames touches none.
+//! The file is sparse: a page costs memory when it is first touched, and two ranks that exchange no frames touch no
+//! page of their rings.
 
 /// Number of slots of a ring.
 #[cfg(not(loom))]
@@ -61,8 +62,8 @@ pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 /// Number of boards of a segment. Board 0 is for all ranks of the node together.
 pub const BOARDS: u32 = 16;
 
-/// Each rank of the node adds this number of bytes to the size of a board's half. So the data of one round have at most
-/// this number of bytes times the number of ranks.
+/// The data of one round of a board have at most this number of bytes times the number of ranks of the node. A board's
+/// half has at least that size.
 pub const BOARD_PART_BYTES: usize = 64 * 1024;
 
 /// Minimum size of a board's half in bytes: both halves together are larger than a core's private caches. Successive

@@ -2,9 +2,9 @@
 //! Shared-memory rings between the ranks of one node: how a frame passes from one process to another, how the receiver
 //! signals that it polls or sleeps, how it is woken, and the layout of the node segment.
 //!
-//! **Knows** the segment's layout, one producer and one consumer per ring, words in shared memory. **Never** makes a
-//! system call, allocates memory, interprets a frame, or trusts a value that another process can write: every number
-//! from the segment is read once, checked, and only the copy is used.
+//! **Knows** the segment's layout, one producer and one consumer per ring, words in shared memory.
+//! **Never** makes a system call, allocates memory, interprets a frame, or trusts a value that another process can
+//! write: every number from the segment is read once, checked, and only the copy is used.
 //!
 //! # Vocabulary
 //! A *slot* is one cache line: a sequence number, a 12-byte head and up to [`SLOT_BODY_BYTES`] bytes of body. A *ring*

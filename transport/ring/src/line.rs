@@ -9,7 +9,7 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// One gate between a receiver and a sender. All words 0: it was never opened and never written.
+/// One gate between a receiver and a sender. All words 0: the gate was never opened, and no buffer was written.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
@@ -42,7 +42,8 @@ impl GateLine {
     /// [wakes](crate::Bell::wake) the sender, if the sender sleeps.
     #[inline(always)]
     pub fn open(&self, number: u64) {
-        // PAIR(gate-open): GateLine::is_open loads with Acquire, after the receiver's reads of the last message.
+        // PAIR(gate-open): GateLine::is_open loads with Acquire. This store comes after the receiver's reads of the
+        // last message.
         self.opened.store(number, Ordering::Release);
     }
 
@@ -83,7 +84,7 @@ impl GateLine {
     #[inline(always)]
     #[must_use]
     pub fn is_written(&self, number: u64) -> bool {
-        // PAIR(gate-written): GateLine::signal_written stores with Release, after the bytes.
+        // PAIR(gate-written): GateLine::signal_written stores with Release, after the bytes were written.
         self.written.load(Ordering::Acquire) == number
     }
 

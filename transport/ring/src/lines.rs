@@ -75,8 +75,8 @@ impl MemberLines {
         true
     }
 
-    /// Copies data of a round that the member has published, from byte `at` of the data on. `false`: a line does not
-    /// hold so many bytes, and nothing was copied.
+    /// Copies data of a round that the member has published, from byte `at` of the data on. `false`: the range exceeds
+    /// the room of a line, and nothing was copied.
     #[inline]
     #[must_use]
     pub fn get(&self, round: u32, at: usize, bytes: &mut [u8]) -> bool {

@@ -122,8 +122,9 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Whether a buffer was released since it was taken. If a receiver releases a buffer that it does not have, the
-    /// effect is only that payloads are garbled, its own or another receiver's.
+    /// Whether a buffer was released since it was taken; a second call for the same release returns `false`. If a
+    /// receiver releases a buffer that it does not have, the effect is only that payloads are garbled, its own or
+    /// another receiver's.
     fn came_back(&mut self, index: u32) -> bool {
         let at = index as usize;
         // PAIR(pool-free): PoolSide::release stores the word with Release after the receiver's copy.

@@ -2,11 +2,11 @@
 //! Gives safe, typed access to the node segment: references to atomic words in the mapped bytes.
 //!
 //! # Safety
-//! This is the only file of the crate that turns addresses into references. It relies on one promise, which the caller
-//! of [`Segment::attach`] makes: the mapping is readable, writable, as long as stated, and never unmapped. Everything
-//! that a reference points to consists of atomic words, so it is no data race by Rust's rules if another process writes
-//! there at any time. The bytes of pools, boards and rings of broadcast queues are not atomic: they are only accessed
-//! through raw copies.
+//! Apart from [`GateLine::at`](crate::GateLine::at), this file makes all references of the crate to shared memory. It
+//! relies on one promise, which the caller of [`Segment::attach`] makes: the mapping is readable and writable, has the
+//! stated length, and is never unmapped. Everything that a reference points to consists of atomic words, so it is no
+//! data race by Rust's rules if another process writes there at any time. The bytes of pools, boards and rings of
+//! broadcast queues are not atomic: they are only accessed through raw copies.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -315,6 +315,7 @@ impl SharedWords for Board {}
 impl SharedWords for BcastQueue {}
 impl SharedWords for MemberLines {}
 
+/// The head of a segment: what a process checks before it uses the segment.
 #[repr(C)]
 struct HeadImage {
     magic: AtomicU64,

@@ -281,7 +281,8 @@ impl<'a> Producer<'a> {
         slot.word.store(head.word, Ordering::Relaxed);
         self.sent = self.sent.wrapping_add(1);
         self.published.sent.publish(self.sent);
-        // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
+        // PAIR(slot-full): Consumer::pop loads the head with Acquire. No cache line other than the slot moves between
+        // the cores.
         slot.head.store(pack(self.sent, head), Ordering::Release);
         // Fence pair "attention": Consumer::end_polling stores the attention, and then its caller makes the heavy
         // fence.
@@ -314,7 +315,8 @@ impl<'a> Producer<'a> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> bool {
-        // This function is called at least once per lap, so 2^31 frames never pass between two calls.
+        // This function is called at least once per lap of the ring, so fewer than 2^31 frames are sent between two
+        // calls.
         let passed = &self.published.passed;
         passed.set(frames(self.sent, passed.get()));
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.

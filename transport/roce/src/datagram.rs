@@ -101,6 +101,7 @@ pub struct ReceivedDatagram {
 /// the sender's address is in [`ReceivedDatagram::from`].
 pub const GRH_BYTES: u32 = 40;
 
+/// A posted datagram that is not sent yet: `number` and `key` are the destination's queue pair number and Q_Key.
 #[derive(Debug)]
 struct QueuedDatagram {
     work: u64,
@@ -112,6 +113,7 @@ struct QueuedDatagram {
     signaled: bool,
 }
 
+/// The payload of a datagram: copied when it was posted, or read from registered memory when it is sent.
 #[derive(Debug)]
 enum DatagramBody {
     Inline(Box<[u8]>),

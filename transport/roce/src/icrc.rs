@@ -92,7 +92,8 @@ const fn multiplied(one: u32, mut other: u32) -> u32 {
     product
 }
 
-/// The factors that move back over 1, 2, 4, … bytes: together over more bytes than a datagram has.
+/// The factors that move back over 1, 2, 4, … bytes. Products of these factors move back over any number of bytes that
+/// a datagram can have.
 const BACK: [u32; 16] = {
     let mut one_byte = ONE;
     let mut bits = 0;

@@ -3,8 +3,9 @@
 //! Sans-IO: received packets and the time are arguments, and packets to send are returned, so a test with random
 //! numbers is reproduced by its seed.
 //!
-//! **Knows** packets, queue pairs and memory keys. **Never** uses a socket, a device or a clock, and never accesses
-//! registered memory itself: its user implements [`RegisteredMemory`] for that.
+//! **Knows** packets, queue pairs and memory keys.
+//! **Never** uses a socket, a device or a clock, and never accesses registered memory itself: its user implements
+//! [`RegisteredMemory`] for that.
 //!
 //! # Parts
 //! - [`mod@format`] parses and writes packets; [`icrc`] computes their checksum.

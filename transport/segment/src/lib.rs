@@ -7,8 +7,8 @@
 //! layout, and the transport maps it. If a filter of system calls forbids memory files, a file of `/dev/shm` is used
 //! (`named.rs`), which lacks some of these properties.
 //!
-//! **Knows** the head of the segment, and the limit of file size, which applies to memory files too. **Never** maps the
-//! segment.
+//! **Knows** the head of the segment, and the limit of file size, which applies to memory files too.
+//! **Never** maps the segment.
 #![forbid(unsafe_code)]
 
 mod named;

@@ -34,8 +34,8 @@ pub(crate) fn make(bytes: u64) -> Result<OwnedFd, String> {
         flags,
         Mode::empty(),
     );
-    // The name is removed, whether opening the file has succeeded or not. `drop` removes it, except if the descriptor
-    // is 0; hence `unlink`.
+    // The name is removed, whether opening the file has succeeded or not. `drop` would remove it too, except if the
+    // descriptor is 0: hence `unlink`.
     let path = format!("/dev/shm/{}", shared.get_os_id());
     drop(shared);
     _ = unlink(path);

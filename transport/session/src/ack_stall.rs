@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Detects peers that do not acknowledge packets which a reliable carrier has delivered. Such packets are in the peer's
 //! device or kernel. Usually they are not acknowledged because the peer's process computes, or has nothing to send. But
-//! the peer's device may have lost them, or the peer's end of the carrier may have broken. Then no work request is
-//! outstanding here, so none fails and shows the loss. So if an acknowledgement is missing for some time, one
-//! acknowledgement request is sent over the carrier, and from then on the carrier is probed. If the carrier is dead,
-//! that breaks it, and all its unacknowledged packets are sent again.
+//! the peer's device may have lost them, or the peer's end of the carrier may have broken. In these two cases no work
+//! request is outstanding here, so none fails and shows the loss. Therefore, if an acknowledgement is missing for some
+//! time, one acknowledgement request is sent over the carrier. If the acknowledgement is still missing at the next
+//! check, the carrier is probed. A dead carrier breaks when it is probed, and all its unacknowledged packets are sent
+//! again.
 
 /// Detects that a peer no longer acknowledges packets of one carrier.
 #[derive(Clone, Copy, Debug, Default)]

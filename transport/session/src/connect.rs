@@ -7,7 +7,7 @@
 //! sends [`LinkMessage::Accept`]. Then the initiator connects its end and sends [`LinkMessage::Ready`]. (These are REQ,
 //! REP and RTU of InfiniBand's connection manager.) Each attempt has a number, which is larger than those of all
 //! earlier attempts of the two processes. If both initiate at the same time, the attempt with the larger number is
-//! continued; if the numbers are equal, that of the process with `is_first`.
+//! continued; if the numbers are equal, the attempt of the process with `is_first` is continued.
 //!
 //! A byte stream is connected as soon as it exists. With such a carrier the messages are sent over the carrier itself,
 //! and Ready is not needed.
@@ -102,7 +102,7 @@ pub struct Connection<Q> {
     state: CarrierState<Q>,
     /// Number of the latest known attempt.
     attempt: u32,
-    /// When the last message is sent again, if no reply arrives before; [`NEVER`]: it is not.
+    /// When the last message is sent again, if no reply arrives before; [`NEVER`]: it is not sent again.
     deadline_ns: u64,
     tries: u8,
     /// No Connect is sent before this time, because an attempt has failed.
@@ -383,8 +383,9 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// Requires that the last message is sent again at this time, and restarts the intervals. Used when the peer is
-    /// active: it has not received the message, or its reply was lost.
+    /// If the last message has no reply yet, requires that the message is sent again at this time. From then on, the
+    /// intervals begin with the shortest again. Used when the peer is active: either the message or the peer's reply
+    /// was lost.
     pub fn resend_at(&mut self, at_ns: u64) {
         if self.deadline_ns != NEVER {
             (self.tries, self.deadline_ns) = (0, at_ns);
@@ -418,7 +419,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 /// The last message had no reply in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectTimeout {
-    /// How often it was sent without a reply, including the first time.
+    /// How often the last message was sent without a reply, including the first time.
     pub tries: u8,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flow control of large frames. A receiver lends the buffer of a large frame to its caller, which returns the buffer
-//! later. This file counts the lent frames of one sender. Both sides count from the first frame on; the counters have
-//! 16 bits and wrap.
+//! later. This file counts the large frames that were posted to a peer, and those of the peer that were returned. Both
+//! sides count from the first frame on; the counters have 16 bits and wrap.
 
 /// The counters of large frames to a peer and from it.
 #[derive(Clone, Copy, Debug, Default)]

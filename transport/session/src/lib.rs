@@ -5,8 +5,8 @@
 //!
 //! **Knows** the sequence numbers of packets, the slots and buffers that contain them, and the numbers of *carriers*:
 //! queue pairs, sockets or datagrams that transport packets. A reliable carrier has a number and loses nothing until it
-//! breaks; lossy carriers may lose any packet. **Never** uses a device, a socket or an address, reads a clock, or
-//! accesses a packet's body.
+//! breaks; lossy carriers may lose any packet.
+//! **Never** uses a device, a socket or an address, reads a clock, or accesses a packet's body.
 //!
 //! # Promises
 //! - S1: a packet and its bytes are kept until the peer acknowledges it. A completion of the carrier is not enough: it
@@ -199,7 +199,8 @@ impl Session {
         self.window.keep(slot, bytes);
     }
 
-    /// Adds a packet that was just sent over a reliable carrier. There must be room, and no packet may be unsent.
+    /// Adds a packet that was just sent over a reliable carrier. There must be room, and there must be no unsent
+    /// packet.
     #[inline(always)]
     pub fn keep_sent(&mut self, slot: Slot, bytes: u32, carrier: u32) {
         self.window.keep_sent(slot, bytes, carrier);

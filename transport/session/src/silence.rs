@@ -37,7 +37,7 @@ impl Silence {
     }
 
     /// Records that a request had no reply until `now_ns`. Returns the duration of the silence in nanoseconds: 0 at the
-    /// first call.
+    /// first call of each silence.
     pub fn extend(&mut self, now_ns: u64) -> u64 {
         let more_ms = self.computed_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
         self.silent_ms = match self.silent_ms {
@@ -51,8 +51,8 @@ impl Silence {
 
 /// Value of `silent_ms` if the peer is not silent.
 const NOT_SILENT: u32 = u32::MAX;
-/// Longest interval between two requests to a silent peer. Of a longer interval only this much counts, since this
-/// process did not run in the rest.
+/// Longest interval between two requests to a silent peer. If an interval is longer, only this much of it counts, since
+/// this process did not run in the rest.
 const INTERVAL_NS_MAX: u64 = 2_000_000_000;
 
 #[cfg(test)]

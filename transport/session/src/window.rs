@@ -278,8 +278,8 @@ impl Window {
             self.take_out_of_order(ack.beyond, now_ns, &mut free);
         }
         if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.timer.has_sample() {
-            // A round trip was measured, so the peer is reached over a lossy carrier. There may be thousands of such
-            // peers.
+            // A measured round trip means that the peer is reached over a lossy carrier. There may be thousands of such
+            // peers, so little memory is kept for each.
             self.kept.shrink_to(IDLE_CAPACITY);
         }
     }

@@ -46,23 +46,23 @@ fn this_host(text: &str) -> Result<&'static Mutex<MeetingHost>, String> {
 fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let (me, ranks) = (place.me, place.ranks);
     let limits = NetLimits {
-        // So few that both datagrams and queue pairs are used, sometimes at the same time.
+        // Queue pairs are created after so few datagrams that both are used, sometimes at the same time.
         datagrams_first: sum(name) % 5,
         ..NetLimits::default()
     };
     let fabric = Fabric::open(Config {
         me: Peer(me),
         peers: ranks,
-        // Up to two rails; between two hosts of the test there is one. Each test of a run has its own key, as each job
-        // does.
+        // A rank uses up to two rails; between two hosts of the test there is one. Each test of a run has its own key,
+        // as each job does.
         network: NetworkSettings::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
             .of_local_rank(me)
             .with_key(sum(name) & 0x7fff_ffff)
             .within(limits),
-        // Only devices, or their emulation on a host without devices. If TCP were enabled, a host without devices would
-        // use TCP instead of the emulation.
+        // Enables only devices, or their emulation on a host without devices. If TCP were enabled, a host without
+        // devices would use TCP instead of the emulation.
         providers: Providers {
             tcp: false,
             verbs: std::env::var_os("RMPI_DPDK").is_none(),

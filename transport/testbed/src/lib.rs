@@ -4,8 +4,9 @@
 //! as an `async` function of one rank. A world is an environment for ranks. It decides what happens when a rank yields:
 //! the next rank of the same thread runs, another thread or process runs, or an event of a simulated network occurs.
 //!
-//! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of an installation,
-//! since its functions panic. A protocol above the transport is added to a rank as a [`GuestProtocol`].
+//! **Knows** the transport, and how processes, threads and hosts are started.
+//! **Never** is part of an installation, since its functions panic. A protocol above the transport is added to a rank
+//! as a [`GuestProtocol`].
 #![allow(
     missing_docs,
     unsafe_code,
@@ -46,7 +47,7 @@ pub struct TestRank {
     /// Address records of all ranks, by rank, for networks that need them.
     pub records: Vec<Vec<u8>>,
     works: u64,
-    /// Number of frames that were received by the fast path for network frames.
+    /// Number of frames of one word that were received by the fast path for network frames.
     pub far_frames: u64,
     /// Whether the rank sleeps when idle.
     pub sleeps: bool,
@@ -87,7 +88,7 @@ pub trait GuestProtocol: Any + Send {
     /// Whether the rank may sleep until something arrives.
     fn may_sleep(&self) -> bool;
 
-    /// Whether there is work for which the rank would not be woken. This is checked last before the rank sleeps.
+    /// Whether there is work for which the rank would not be woken. This is the last check before the rank sleeps.
     fn has_arrivals(&mut self) -> bool;
 
     /// The protocol as [`Any`], for down-casts.
@@ -293,8 +294,8 @@ impl TestRank {
         yield_now().await;
     }
 
-    /// Sleeps until something arrives; a sleep of [`LONG`] fails the test, as a missed wake-up. A fake network has its
-    /// own time and detects missed wake-ups itself.
+    /// Sleeps until something arrives; a sleep of [`LONG`] fails the test, because it shows that a wake-up was missed.
+    /// A fake network has its own time and detects missed wake-ups itself.
     fn sleep(&mut self) {
         let asleep = Instant::now();
         self.fabric.sleep(LONG);
@@ -313,7 +314,7 @@ impl TestRank {
         yield_now().await;
     }
 
-    /// Polls the transport once; returns the number of events.
+    /// Polls the transport once; at random, takes a frame over a fast path instead. Returns the number of events.
     pub fn poll(&mut self) -> usize {
         if self.random.below(2) == 0 && (self.take_first() || self.take_word()) {
             return 1;
@@ -342,7 +343,8 @@ impl TestRank {
         }
     }
 
-    /// The fast path for node-local frames: takes a frame of one word, if one has arrived. `true`: a frame was taken.
+    /// The fast path for node-local frames: takes the next frame if it has at most one word and belongs to the
+    /// behaviour. `true`: a frame was taken.
     fn take_first(&mut self) -> bool {
         let Some(first) = self.fabric.first_frame() else {
             return false;
@@ -360,7 +362,8 @@ impl TestRank {
         true
     }
 
-    /// The fast path for network frames: takes the next frame, if it is a frame of one word. `true`: a frame was taken.
+    /// The fast path for network frames: takes the next frame, unless a poll is needed first. `true`: a frame was
+    /// taken.
     fn take_word(&mut self) -> bool {
         let arrived = match self.fabric.poll_word() {
             WordPoll::Word(far) => {
@@ -379,8 +382,8 @@ impl TestRank {
         true
     }
 
-    /// Polls the transport once. Returns the number of completions, and the frames with lent bodies, which the caller
-    /// must file or release.
+    /// Polls the transport once. Returns the number of completions, and the frames with lent bodies and some frames
+    /// behind them, which the caller must file or release.
     pub fn poll_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
         self.provide_addresses();
@@ -491,7 +494,7 @@ pub async fn yield_now() {
     Once(false).await;
 }
 
-/// A small random number generator (SplitMix64). With the same seed a test is repeated.
+/// A small random number generator (SplitMix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rendezvous of hosts that run the same tests in the same order; the hosts meet once for each test. Host a listens,
-//! and the others connect to it. Messages about the ranks of a host are relayed to all hosts: the ranks' records, their
-//! phases, and the reason why the host gives a test up.
+//! Rendezvous of hosts that run the same tests in the same order; the hosts meet once for each test. Host a, which has
+//! number 0, listens, and the others connect to it. Messages about the ranks of a host are relayed to all hosts: the
+//! ranks' records, their phases, and the reason why the host gives a test up.
 //!
 //! A connecting host sends the number of its run and the name of its test. It counts as arrived only after it has
 //! confirmed the Welcome, so a stale connection of another test or run has no effect. If a test fails on one host
@@ -209,7 +209,8 @@ impl MeetingHost {
         Ok(())
     }
 
-    /// On host a, if the test ended before it began: sends the reason `why` to the hosts that have arrived.
+    /// On host a, if the test is given up before all hosts have arrived: sends the reason `why` to the hosts that have
+    /// arrived.
     fn send_away(&self, here: Vec<HostLink>, why: &str) {
         for mut link in here {
             let why = why.to_owned();

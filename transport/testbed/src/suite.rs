@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of worlds in which a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in
-//! threads, in processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, polling and sleeping),
-//! `roce` (over UDP within this host, polling and sleeping, and over a network with faults) and `verbs` (over fake
-//! devices and over real ones, polling and sleeping; real devices only on request).
+//! threads, in processes), `sim` (hundreds of seeds), `tcp` (over real connections within this host and over fake
+//! streams, polling and sleeping), `roce` (over UDP within this host, polling and sleeping, and over a network with
+//! faults), `verbs` and TCP together (over fake networks), and `verbs` alone (over fake devices and over real ones,
+//! polling and sleeping; real devices only on request).
 
 /// Makes a test of every behaviour in every world. Each entry has the name, the number of ranks, and the number of
-/// seeds on the simulated network.
+/// seeds on the simulated network; the fake networks use fewer seeds.
 #[macro_export]
 macro_rules! behaviours {
     ($($name:ident: $path:path, $ranks:literal ranks, $seeds:literal seeds;)*) => {

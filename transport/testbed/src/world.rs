@@ -34,7 +34,7 @@ pub fn alone(behaviour: impl AsyncFn(&mut TestRank)) {
     );
 }
 
-/// Runs ranks on one segment, which take turns in one thread.
+/// Runs ranks on one segment; the ranks take turns in one thread.
 pub fn shm(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(shm_ranks(ranks), behaviour, |_| true);
 }
@@ -128,7 +128,8 @@ pub fn child() -> Option<(String, TestRank)> {
     ))
 }
 
-/// Runs ranks on a simulated network, once for each of the [`chosen`] seeds. The seed of a failure is printed.
+/// Runs ranks on a simulated network, once for each seed. The seed of a failure is printed. Which of the `seeds` are run:
+/// with `RMPI_TEST_SEED` only that seed; with `RMPI_TEST_AT_LENGTH=1` all; otherwise a third of them.
 pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in chosen(seeds) {
         let _failing = Failing(seed);
@@ -137,7 +138,8 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     }
 }
 
-/// Runs ranks on a fake network of devices, once for each seed, with seed 0 without faults. Seeds as in [`sim`].
+/// Runs ranks on a fake network of devices, once for each seed (seed 0: without faults). `RMPI_TEST_SEED` works as in
+/// [`sim`].
 pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, false, behaviour);
 }
@@ -165,7 +167,7 @@ fn fake_seeds_on(
             _ => FakeConfig::harsh(seed),
         };
         let limits = NetLimits {
-            // So few that both datagrams and queue pairs are used, sometimes at the same time.
+            // Queue pairs are created after so few datagrams that both are used, sometimes at the same time.
             datagrams_first: (seed % 5) as u32,
             ..NetLimits::default()
         };
@@ -281,8 +283,8 @@ fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
     all
 }
 
-/// Runs ranks on a fake network of streams, once for each seed, with seed 0 without faults. `sleeps`: whether they
-/// sleep when idle. Seeds as in [`sim`].
+/// Runs ranks on a fake network of streams, once for each seed (seed 0: without faults). `sleeps`: whether they
+/// sleep when idle. `RMPI_TEST_SEED` works as in [`sim`].
 pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 1), seeds, sleeps, &behaviour);
 }
@@ -342,8 +344,8 @@ fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mu
     }
 }
 
-/// Runs ranks on a fake network of streams. Two of three ranks also have a port on a fake network of devices, and reach
-/// each other over that. `sleeps` as in [`streams`]. Seeds as in [`sim`].
+/// Runs ranks on a fake network of streams. About two of three ranks also have a port on a fake network of devices, and
+/// reach each other over that network. `sleeps` as in [`streams`]. `RMPI_TEST_SEED` works as in [`sim`].
 pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in chosen(seeds) {
         let _failing = Failing(seed);
@@ -455,8 +457,8 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
     fabric.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs ranks that reach each other by RoCE over a network with faults, once for each seed, with seed 0 without faults.
-/// Seeds as in [`sim`].
+/// Runs ranks that reach each other by RoCE over a network with faults, once for each seed (seed 0: without faults).
+/// `RMPI_TEST_SEED` works as in [`sim`].
 pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in chosen(seeds) {
         let _failing = Failing(seed);

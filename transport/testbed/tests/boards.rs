@@ -79,7 +79,7 @@ fn members_read_what_all_wrote() {
                 let mine: Vec<u8> = (0..bytes).map(|at| byte(number, me, at)).collect();
                 seat.put(round, ranks as usize * bytes, me as usize * bytes, &mine);
                 seat.arrive(round, note);
-                // At random, ranks other than 0 do not wait, as the members of a reduction that are not its root.
+                // At random, ranks other than 0 do not wait, like the members of a reduction other than its root.
                 if random.below(3) == 0 && me != 0 {
                     continue;
                 }
@@ -302,8 +302,8 @@ fn garbage_on_a_board_is_harmless() {
     let mut random = Random(2026);
     for _ in 0..2000 {
         for _ in 0..40 {
-            // A third of the writes overwrites the board's words, a third its lines, and a third the words and the ring
-            // of its broadcast queue.
+            // A third of the writes overwrites the board's words, a third the members' lines, and a third the words and
+            // the ring of the broadcast queue.
             let at = match random.below(3) {
                 0 => random.below(ring::layout::BOARD_DATA_OFFSET as u64),
                 1 => lines + random.below(0x2000),

@@ -23,8 +23,8 @@ use transport::{
 /// A size for which several rails are used, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// Pairs of jobs of several sizes, in which the second job numbers the processes of the first in order or in reverse,
-/// with either job as the first.
+/// Pairs of jobs of several sizes. The second job numbers the processes of the first job in order or in reverse, and
+/// the processes of one of the two jobs have `is_first`.
 fn shapes() -> impl Iterator<Item = Shape> {
     let sizes = [[1, 1], [2, 2], [2, 3], [3, 1]];
     let shapes = [(false, false), (false, true), (true, false), (true, true)];

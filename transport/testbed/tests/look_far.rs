@@ -38,7 +38,7 @@ fn in_order_word_takes_the_fast_path() {
     fake_on(&net, 2, NetLimits::default(), ping_pong);
 }
 
-/// Rank 0 sends words to rank 1, and among them longer frames, which the fast path cannot take.
+/// Rank 0 sends words to rank 1, and among them longer frames, which are not received as words.
 async fn stream(rank: &mut TestRank) {
     for number in 0..4 * ROUNDS {
         let long = number % 7 == 3;

@@ -205,8 +205,8 @@ impl ByHand {
         self.of(rank).fabric.set_peer_address(Peer(of), &record);
     }
 
-    /// Provides process `rank` with the address of process `of`, but without its device. That is wrong, so the two
-    /// disagree about the path between them.
+    /// Provides process `rank` with the address of process `of`, but without its device. That address is wrong, so the
+    /// two processes disagree about the path between them.
     fn report_no_device(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
         // The parts of the record follow the form byte; the part of the device is first. Each part is type, length, and

@@ -103,7 +103,7 @@ fn soak(seed: u64, moved: &Moved) {
                 let until = net.now_ns() + traffic.random.below(80_000_000);
                 while net.now_ns() < until.min(end_ns) {
                     traffic.take_in(rank).await;
-                    // `pass`, which does not sleep, since nothing would wake the rank at the end of the pause.
+                    // `pass` is called because it does not sleep: nothing would wake the rank at the end of the pause.
                     rank.pass().await;
                 }
             }
@@ -134,11 +134,12 @@ struct Side {
     /// confirmed.
     wrote: u64,
     seen: u64,
-    /// Sum of the additions to the peer's counter; `doubtful` is the sum of those whose outcome is not determined.
+    /// Sum of the additions to the peer's counter; `doubtful` is the sum of the additions whose outcome is not
+    /// determined.
     added: u64,
     doubtful: u64,
     /// Whether the peer has reported its end: from then on it sends only confirmations of writes. `has_seen_all`:
-    /// whether it has confirmed all writes.
+    /// whether the peer has confirmed all writes of this rank.
     is_over: bool,
     has_seen_all: bool,
     /// The sums `added` and `doubtful` that the peer has reported for the counter of this rank.

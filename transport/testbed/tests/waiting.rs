@@ -240,7 +240,7 @@ fn attention_avoids_doorbells_until_withdrawn() {
     );
     b.set_attentive(true);
     assert_eq!(bells(&mut a, &mut b, 1, 10), 1, "only the first one rings");
-    // This holds however often the receiver starts and stops polling.
+    // The numbers of rings are the same, however often the receiver starts and stops polling.
     for _ in 0..20 {
         b.set_attentive(false);
         assert_eq!(bells(&mut a, &mut b, 1, 10), 10);

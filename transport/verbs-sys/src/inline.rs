@@ -22,7 +22,7 @@ const MISSING: c_int = libc::EOPNOTSUPP;
 pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -> c_int {
     // SAFETY: the queue was not destroyed.
     let context = unsafe { (*cq).context };
-    // SAFETY: its context is valid as long.
+    // SAFETY: the context is valid as long as the object is.
     let function = unsafe { (*context).ops.poll_cq };
     // SAFETY: the caller's guarantee.
     function.map_or(-MISSING, |poll| unsafe { poll(cq, count, completions) })
@@ -37,7 +37,7 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, completions: *mut ibv_wc) -
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     // SAFETY: the queue was not destroyed.
     let context = unsafe { (*cq).context };
-    // SAFETY: its context is valid as long.
+    // SAFETY: the context is valid as long as the object is.
     let function = unsafe { (*context).ops.req_notify_cq };
     // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |notify| unsafe {
@@ -58,7 +58,7 @@ pub unsafe fn post_send(
 ) -> c_int {
     // SAFETY: the queue pair was not destroyed.
     let context = unsafe { (*qp).context };
-    // SAFETY: its context is valid as long.
+    // SAFETY: the context is valid as long as the object is.
     let function = unsafe { (*context).ops.post_send };
     // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
@@ -77,7 +77,7 @@ pub unsafe fn post_recv(
 ) -> c_int {
     // SAFETY: the queue pair was not destroyed.
     let context = unsafe { (*qp).context };
-    // SAFETY: its context is valid as long.
+    // SAFETY: the context is valid as long as the object is.
     let function = unsafe { (*context).ops.post_recv };
     // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
@@ -96,7 +96,7 @@ pub unsafe fn post_srq_recv(
 ) -> c_int {
     // SAFETY: the queue was not destroyed.
     let context = unsafe { (*srq).context };
-    // SAFETY: its context is valid as long.
+    // SAFETY: the context is valid as long as the object is.
     let function = unsafe { (*context).ops.post_srq_recv };
     // SAFETY: the caller's guarantee.
     function.map_or(MISSING, |post| unsafe { post(srq, list, bad) })

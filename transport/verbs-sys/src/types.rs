@@ -3,11 +3,11 @@
 //! values that this crate does not define.
 //!
 //! Of objects that the library creates, only the fields that this project reads are declared. Such objects are accessed
-//! only by pointers, so their other fields do not matter.
+//! only through pointers, so their other fields do not matter.
 //!
 //! # Safety
-//! This file has no unsafe code, but the users of these types do. A test checks that the types have the layout of C
-//! (`tests/layout.rs`).
+//! This file has no unsafe code. The users of these types have unsafe code: it relies on the layout of the C
+//! structures, which a test checks (`tests/layout.rs`).
 #![allow(
     missing_docs,
     reason = "the fields are rdma-core's; its manual pages describe them"

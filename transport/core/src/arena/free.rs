@@ -13,7 +13,7 @@ pub(super) struct ArenaSpace {
 }
 
 impl ArenaSpace {
-    /// `bytes` bytes, all free.
+    /// The space of an arena of `bytes` bytes, all of which are free.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             gaps: BTreeMap::from([(0, bytes)]),
@@ -21,7 +21,7 @@ impl ArenaSpace {
         }
     }
 
-    /// Allocates `bytes` bytes (rounded up to pages); returns their offset.
+    /// Allocates `bytes` bytes (rounded up to pages); returns their offset, or `None` if no gap is large enough.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let (offset, gap) = self

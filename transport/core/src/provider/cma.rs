@@ -75,8 +75,9 @@ pub(super) fn write(pid: u32, lease: &Lease, offset: usize, bytes: usize, addres
     write_own(pid, lease.address() + offset as u64, bytes, address)
 }
 
-/// Writes `bytes` bytes at `source` of this process, which it offered for reading, to `target` of `pid`. `source` may
-/// be any number: the kernel returns an error if it is not mapped.
+/// Writes `bytes` bytes from address `source` of this process, which has offered them for reading, to address `target`
+/// of process `pid`. `source` may be any number: if nothing is mapped there, the kernel returns an error, and the
+/// result is `false`.
 pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> bool {
     if !is_slow_here(source, target, bytes) {
         return whole(CmaDirection::Write, pid, source, bytes, target);
@@ -169,6 +170,7 @@ fn address_of(bounce: &mut [u8]) -> u64 {
     bounce.as_mut_ptr().expose_provenance() as u64
 }
 
+/// `process_vm_readv` or `process_vm_writev`.
 #[derive(Clone, Copy)]
 enum CmaDirection {
     Read,

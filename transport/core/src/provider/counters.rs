@@ -23,7 +23,7 @@ pub struct FabricStats {
     pub sleeps: u64,
     /// Bytes read from peers' memory by this process.
     pub read_bytes: u64,
-    /// Bytes that peers requested to read and that the owner of the data wrote to them instead.
+    /// Bytes of this process's reads that the owner of the data wrote to this process.
     pub helped_bytes: u64,
     /// Frames and offers that were malformed.
     pub refused: u64,

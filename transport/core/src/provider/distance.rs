@@ -92,7 +92,7 @@ impl Distance {
     }
 }
 
-/// A message with fewer bytes has too few cache lines to matter.
+/// A message with fewer bytes is always written through the caches: it has too few cache lines to matter.
 const LEAST_BYTES: usize = 1024;
 /// A copy of fewer bytes is not timed: the clock is too coarse.
 const LEAST_TIMED_BYTES: usize = 1024;

@@ -21,7 +21,7 @@ impl Fabric {
             let why = "this process has opened no network, since all of its job share a node";
             return Err(Error::Far { why });
         };
-        // With the highest bit set, a device would use its own key instead.
+        // If the highest bit of a key were set, a device would send the key of its own queue pair instead.
         if far.key >> 31 != 0 {
             let why = "the key of its network has more than 31 bits";
             return Err(Error::Far { why });

@@ -11,6 +11,7 @@ use crate::{
     WorkId, WorkOutcome,
 };
 
+/// The queue pair of a process to itself.
 #[derive(Debug)]
 pub(super) struct Loopback {
     me: Peer,

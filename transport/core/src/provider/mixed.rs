@@ -168,7 +168,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.early.wanted.pop_front().map(|peer| peer.0)
     }
 
-    /// Takes the record of a peer.
+    /// Processes the record of a peer: chooses the peer's network, and passes the record to that network. A peer that
+    /// no network reaches is lost.
     pub(super) fn set_peer_address(&mut self, peer: Peer, record: &[u8]) {
         match self.choose(peer, record) {
             Ok(PeerNetwork::Tcp) => {
@@ -185,8 +186,10 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// Decides for good which network reaches a peer: `verbs` if both processes have it and, by their addresses, a path
-    /// leads from one to the other. Addresses prove no lack of a path, so it is `verbs` also if not both have `tcp`.
+    /// Decides for good which network reaches a peer. If both processes have both networks, it is `verbs` if their
+    /// addresses show a path between ports, else `tcp`. Otherwise it is the network that both processes have, even if
+    /// the addresses show no path; `verbs` if the record is malformed. The error is for the user: the processes have no
+    /// network in common.
     fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
         match self.network(peer) {
             PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.network(peer)),
@@ -339,8 +342,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
     }
 
-    /// `poll_word` while there are TCP connections: if they are idle, only one of [`FULL_POLL_EVERY`] calls requests a
-    /// full poll.
+    /// `poll_word` while there are TCP connections: each call requests a full poll, or, if the connections are idle,
+    /// one of [`FULL_POLL_EVERY`] calls.
     #[inline(never)]
     fn poll_word_beside_connections(&mut self) -> WordPoll {
         self.word_polls = self.word_polls.wrapping_add(1);
@@ -534,8 +537,8 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         });
     }
 
-    /// Marks the peer lost in both networks, so neither delivers anything more from it. The network that reaches the
-    /// peer reports the loss ([`sift`](Self::sift)).
+    /// Marks the peer lost in each network that may still reach it, so neither delivers anything more from it. The
+    /// network that reaches the peer reports the loss ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
         let network = self.network(peer);
         if network != PeerNetwork::Tcp {
@@ -641,8 +644,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         completions.retain_since(before, is_reported);
     }
 
-    /// Records a key of `verbs`, unless `verbs` is already chosen for the peer: the key may reach the peer before the
-    /// peer's network is known here.
+    /// Returns a key of `verbs`. Unless `verbs` is already chosen for the peer, records the key, and makes `tcp` accept
+    /// it too: the peer may use the key before its network is known here.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
         let is_known = self.network(peer) == PeerNetwork::Verbs;
@@ -681,7 +684,7 @@ impl Remarks {
 }
 
 impl Early {
-    /// Removes a key; `true`: it was recorded.
+    /// Removes a recorded key; `false`: it was not recorded.
     fn forget(&mut self, peer: Peer, key: RemoteKey) -> bool {
         let place = self.keys.iter().position(|early| *early == (peer, key));
         place.map(|place| self.keys.swap_remove(place)).is_some()
@@ -711,7 +714,7 @@ mod tests {
         MixedNetwork::new((RecordPart::Verbs, verbs), Ok(tcp), 2)
     }
 
-    /// The peers reported lost in some turns.
+    /// The peers reported lost in some polls.
     fn reported_losses(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
         let mut lost_peers = Vec::new();
         for _ in 0..200 {

@@ -49,7 +49,7 @@ pub(super) enum NetworkProvider {
     FakedMixed(Box<MixedNetwork<FakePort, FakeSockets>>),
 }
 
-/// Makes the same call on every variant.
+/// Makes the call on the variant that the network is.
 macro_rules! either {
     ($net:expr, $it:ident => $call:expr) => {
         either!($net, $it => $call, $it => $call, $it => $call)
@@ -512,7 +512,7 @@ impl Provider for NetworkProvider {
                 mixed.fall_asleep(waits, Verbs::fall_asleep_in_fake_time);
             }
         }
-        // The test advances the time of a fake network, so nothing may block.
+        // The test advances the time of a fake network, so the process must not block.
         waits.poll_after(Duration::ZERO);
     }
 
@@ -521,7 +521,7 @@ impl Provider for NetworkProvider {
     }
 }
 
-/// Poll interval of a process that sleeps on a fake network and waits for other events too.
+/// Poll interval of a process that waits for events of a fake network and for others.
 const FAKE_POLLED_EVERY: Duration = Duration::from_millis(1);
 /// Poll interval of a process that waits for packets over DPDK, after having polled for long without a pause.
 const DPDK_POLLED_EVERY: Duration = Duration::from_micros(50);

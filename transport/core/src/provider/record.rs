@@ -66,7 +66,7 @@ pub(super) fn ports_of(record: &[u8]) -> Option<(RecordPart, &[u8])> {
         .find_map(|part| Some((part, part_of(record, part)?)))
 }
 
-/// First byte of a record; no version of a single part starts with it.
+/// First byte of a record; no part of a record starts with this byte.
 const FORM: u8 = 0x51;
 /// Maximum length of a process's record, in bytes.
 pub const MOST_RECORD_BYTES: usize = 1 + 2 + verbs::MOST_PART_BYTES + 2 + tcp::MOST_RECORD_BYTES;

@@ -31,7 +31,7 @@ pub use first::FirstFrame;
 
 /// The rings between this process and the other ranks of its node; none if it is alone there.
 ///
-/// It has more than sixty methods: those of every provider, and fast paths (*lanes*), each a shorter form of a
+/// This type has more than sixty methods: those of every provider, and fast paths (*lanes*), each a shorter form of a
 /// provider's method.
 #[derive(Debug)]
 pub(super) struct Shm {
@@ -196,7 +196,7 @@ impl Shm {
         let size = segment.local_size();
         // No ring leads to this process itself: the loopback serves it, and each peer is reached by one path only.
         for (to, peer) in node.others() {
-            // Like the segment, never freed: it may be read at any time.
+            // Never freed, like the segment: the counts may be read at any time.
             let published: &ProducerCounts = Box::leak(Box::default());
             let place = self.words.published_by.get(peer.0 as usize);
             if place.is_none_or(|place| place.set(published).is_err()) {
@@ -277,7 +277,7 @@ impl Shm {
             return Err(Full);
         }
         let choose_fill = tx.distance.choose_fill(body.len());
-        // In both cases the peer runs on another core.
+        // The peer runs on another core if it is far away, and also if this process has a core for itself.
         let is_elsewhere = tx.distance.is_far() || self.attentive;
         let index = if is_elsewhere {
             pool.acquire_in_turn()
@@ -869,9 +869,9 @@ pub(super) const REVOKE: u8 = 0x82;
 pub(super) const REVOKED: u8 = 0x83;
 /// Bytes of a short word.
 const SHORT_WORD_BYTES: u64 = 4;
-/// Length of a body that lies in the pool.
+/// `len` of a frame whose body lies in the pool; the first word of the frame contains the length.
 const LENT: u8 = 0xff;
 /// Maximum number of rings that are polled so often that their senders need not ring the bell.
 const MOST_POLLED: usize = 8;
-/// After this many polls without a frame, a ring gives up its place among the [`MOST_POLLED`].
+/// A ring without a frame for this many polls gives up its place among the [`MOST_POLLED`] when another ring needs one.
 const SILENT_POLLS: u64 = 1 << 14;

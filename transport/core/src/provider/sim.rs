@@ -57,13 +57,14 @@ pub struct SimHop {
     pub ranks_per_node: u32,
     /// Additional delay of a packet.
     pub delay_ns: u64,
-    /// Time for which an adapter is busy with a packet without data.
+    /// Time for which an adapter is busy with a packet, not counting its data.
     pub gap_ns: u64,
     /// Time for which an adapter is busy with each byte of data, in thousandths of a nanosecond.
     pub byte_ps: u64,
     /// Time for which the receiving rank's core is busy with each packet, from any node, except replies.
     pub core_gap_ns: u64,
-    /// Time for which that core is busy with each byte of data, to copy or combine it; in thousandths of a nanosecond.
+    /// Time for which the receiving rank's core is busy with each byte of data, to copy or combine it; in thousandths
+    /// of a nanosecond.
     pub core_byte_ps: u64,
 }
 

@@ -34,10 +34,11 @@ impl Fabric {
         self.later.set_sleepless(sleepless);
     }
 
-    /// Announces that this process is about to sleep. `false`: an event has occurred, poll again; `true`: call
-    /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
+    /// Announces that this process is about to sleep. `false`: an event has occurred, or the process has promised not
+    /// to sleep: poll again; `true`: call [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        // Saves work for a process that sleeps again and again while it waits for ranks of its node.
+        // Skipping a dormant network saves work if the process sleeps again and again while it waits for ranks of its
+        // node.
         let is_dormant = self.net.as_ref().is_some_and(NetworkProvider::is_dormant);
         self.leaves_net = is_dormant && self.wait_set.has_watched();
         let quiet = self.sim.as_mut().is_none_or(Provider::prepare_sleep);

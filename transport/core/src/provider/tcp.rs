@@ -238,7 +238,7 @@ impl<S: Sockets> Tcp<S> {
         &self.links.counts
     }
 
-    /// Memory used now, and at most.
+    /// Memory used now, and at most, in bytes.
     pub(super) fn memory(&self) -> (usize, usize) {
         let now = size_of::<Self>()
             + self.links.bytes()
@@ -464,7 +464,7 @@ impl<S: Sockets> Tcp<S> {
         self.moves.is_any_under_way()
     }
 
-    /// Sets whether this process has to wait for its core; the state is sent to its peers.
+    /// Sets whether this process has to wait for its core; each packet to a peer carries the state.
     pub(super) fn set_lacks_core(&mut self, lacks_core: bool) {
         self.links.lacks_core = lacks_core;
     }
@@ -540,7 +540,7 @@ impl<S: Sockets> Tcp<S> {
     fn poll_once(&mut self, completions: &mut Completions) {
         self.links.turn += 1;
         self.settle();
-        // Completed works come first, so that they are delivered however much peers send.
+        // Completions of work requests come first, so they are delivered however much peers send.
         self.hand_up_ready(completions);
         if self.may_rest() {
             return;
@@ -603,7 +603,7 @@ impl<S: Sockets> Tcp<S> {
             .skips_turn(self.links.turn, every, || sockets.clock_ns())
     }
 
-    /// Delivers completed works, as far as there is room.
+    /// Delivers the completions of ended work requests, as far as there is room.
     fn hand_up_ready(&mut self, completions: &mut Completions) {
         while !completions.is_full()
             && let Some(completion) = self.moves.ready.pop_front()
@@ -725,13 +725,14 @@ fn work_of(
 /// Maximum number of connections with one peer.
 const MOST_RAILS: u32 = 4;
 
-/// One of this many turns polls all connections.
+/// At least one of this many turns polls all connections.
 const POLL_ALL_EVERY: u64 = 8;
-/// If there is no connection, one of this many turns makes system calls.
+/// If there is no connection, at least one of this many turns makes system calls.
 const ALONE_EVERY: u64 = 64;
-/// After this many consecutive turns without an arrival, only one of [`POLL_ALL_EVERY`] turns makes system calls.
+/// After this many consecutive turns without an arrival, most turns make no system call; at least one of
+/// [`POLL_ALL_EVERY`] does.
 const IDLE: u32 = 512;
-/// One of this many turns reads the clock, if no timer is pending.
+/// At least one of this many turns runs the timers; if a timer may be pending, at least one of [`POLL_ALL_EVERY`] does.
 const CLOCK_EVERY: u64 = 64;
 /// After this many turns without an arrival, acknowledgements that no packets have carried are sent explicitly.
 const ACK_AFTER: u32 = 64;

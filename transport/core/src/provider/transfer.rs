@@ -25,6 +25,7 @@ use crate::arena::{self, Arenas};
 use crate::mr::to_usize;
 use crate::{Completion, Completions, Head, Lease, WorkId, WorkOutcome};
 
+/// The reads of this process that are in progress, and the reads of others with which it helps.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     reads: VecDeque<ShmRead>,
@@ -82,7 +83,7 @@ impl Offered {
     }
 }
 
-/// A peer's request to write a part of what it reads.
+/// A peer's request that this process writes a part of the data that the peer reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Help {
     pub(super) from: u32,

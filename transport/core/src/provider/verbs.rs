@@ -269,7 +269,8 @@ impl<P: VerbsPort> Verbs<P> {
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program once, for many writes from it. `None`: it is registered already, or cannot be.
+    /// Registers memory of the program once, for many writes from this memory. `None`: it is registered already, or
+    /// cannot be registered.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
         self.transfers
             .registry
@@ -277,8 +278,8 @@ impl<P: VerbsPort> Verbs<P> {
             .keep(base, bytes, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program once; then any part of it can be exported to any peer. `None`: it is registered
-    /// already, or cannot be.
+    /// Registers memory of the program once; then any part of it can be exported to any peer. `None`: the memory is
+    /// registered already, or cannot be registered.
     pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
         let rails = &mut self.streams.links.rails;
         self.transfers.registry.owned.expose(base, bytes, rails)
@@ -335,8 +336,8 @@ impl<P: VerbsPort> Verbs<P> {
         posted
     }
 
-    /// Posts a send of the first `BYTES` bytes of a word if nothing has to be sent before it. `false`: nothing was
-    /// posted.
+    /// Posts a send of the first `BYTES` bytes of a word, if nothing has to be sent before this send. `false`: nothing
+    /// was posted.
     #[inline(never)]
     pub(super) fn post_word<const BYTES: usize>(
         &mut self,
@@ -387,8 +388,8 @@ impl<P: VerbsPort> Verbs<P> {
         self.settle();
     }
 
-    /// Begins a write. If the write has an immediate and there is no room for the packet that carries it, the lease is
-    /// returned.
+    /// Begins a write. If the write has an immediate, and the write and the packet with the immediate cannot be posted
+    /// now, the lease is returned.
     pub(super) fn post_write(
         &mut self,
         peer: Peer,

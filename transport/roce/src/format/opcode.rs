@@ -255,7 +255,8 @@ const fn row(code: u8, kind: OpcodeClass, position: MessagePosition, extensions:
     }
 }
 
-/// The operations by the lower five bits of the opcode, without the undefined 0x15. UC and UD have a subset of them.
+/// The operations by the lower five bits of the opcode, without the undefined 0x15. UC and UD have only some of these
+/// operations.
 const ROWS: [OpcodeRow; 23] = {
     use MessagePosition::*;
     use OpcodeClass::*;

@@ -109,8 +109,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// This packet, recorded as ECN-marked. The carrier calls this if it found "congestion experienced" in its IP
-    /// header.
+    /// This packet, recorded as ECN-marked. The carrier calls this if it found "congestion experienced" in the packet's
+    /// IP header.
     #[must_use]
     pub fn marked(mut self) -> Self {
         self.bth.forward_congestion = true;

@@ -17,7 +17,7 @@
 //! |          |      8 |    32 | addresses                          | |
 //! | UDP      |      0 |     8 | ports, length, checksum            | checksum 0: none |
 //!
-//! No UDP checksum is sent, over IPv6 either: adapters do not send one, since the packet has its ICRC.
+//! No UDP checksum is sent, not even over IPv6: adapters do not send one, since the packet has its ICRC.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -61,7 +61,8 @@ pub struct FramePayload<'a> {
     pub from: SocketAddr,
     /// Whether the packet is ECN-marked, that is, met congestion.
     pub is_marked: bool,
-    /// Whether the IPv4 id is hidden from the carrier. Then the id may have any value, since adapters choose it freely.
+    /// Whether the IPv4 id is hidden from the carrier. If so, the id may have any value, since adapters choose it
+    /// freely.
     pub is_id_unknown: bool,
 }
 

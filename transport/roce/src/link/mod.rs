@@ -2,8 +2,8 @@
 //! Ethernet and IP below RoCE, for carriers that bypass the kernel: frames (`frame.rs`), and the Ethernet addresses of
 //! neighbours (`neighbours.rs`) by ARP and neighbour discovery (`resolution.rs`).
 //!
-//! **Knows** its own Ethernet and IP addresses, and those of neighbours that it has resolved. **Never** replies to any
-//! frame except address requests for its own address: it is not a full IP host.
+//! **Knows** its own Ethernet and IP addresses, and those of neighbours that it has resolved.
+//! **Never** replies to any frame except address requests for its own address: it is not a full IP host.
 
 mod frame;
 mod neighbours;
@@ -87,8 +87,8 @@ impl EthernetLink {
     }
 
     /// Writes headers as [`wrap`](Self::wrap) does, in front of a packet of `bytes` bytes, only the beginning of which
-    /// needs to be in `frame`. Returns the length of the headers. `None`: the next hop is not resolved; the packet is
-    /// not queued.
+    /// needs to be in `frame`. Returns the length of the headers. `None`: the next hop is not resolved, `to` has the
+    /// other IP version, or the headers do not fit; the packet is not queued.
     pub fn wrap_resolved(
         &mut self,
         now_ns: u64,

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::frame::Mac;
 
+/// The neighbour table: Ethernet addresses by IP address, and the packets that wait for a resolution.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourTable {
     entries: Vec<Neighbour>,
@@ -19,6 +20,7 @@ pub(super) struct NeighbourTable {
     resolving: usize,
 }
 
+/// An entry of the neighbour table. `tries`: requests sent since the resolution has begun.
 #[derive(Debug)]
 struct Neighbour {
     address: IpAddr,
@@ -29,6 +31,7 @@ struct Neighbour {
     tries: u32,
 }
 
+/// A packet to `to` that waits until the Ethernet address of its next hop is resolved.
 #[derive(Debug)]
 struct UnresolvedPacket {
     hop: IpAddr,
@@ -77,8 +80,8 @@ impl NeighbourTable {
         self.waiting.push_back(UnresolvedPacket { hop, packet, to });
     }
 
-    /// Returns the next address for which a request is due, and counts the request. With the last request for an
-    /// address its resolution ends, and the packets that wait for it are dropped.
+    /// Returns the next address for which a request is due, and counts the request. The last request for an address
+    /// ends the resolution of that address, and drops the packets that wait for it.
     pub(super) fn next_request(&mut self, now_ns: u64) -> Option<IpAddr> {
         if self.resolving == 0 {
             return None;
@@ -90,8 +93,8 @@ impl NeighbourTable {
         if entry.tries < REQUESTS_MAX {
             entry.request_at_ns = Some(now_ns + (FIRST_DELAY_NS << (entry.tries - 1).min(4)));
         } else {
-            // The next packet to this neighbour starts resolution again. But if the neighbour has an old address, that
-            // stays in use for another minute.
+            // The next packet to this neighbour starts resolution again. But if the neighbour has an old Ethernet
+            // address, the old address stays in use for another minute.
             (entry.request_at_ns, entry.resolved_ns) = (None, now_ns);
             self.resolving -= 1;
             self.waiting.retain(|it| it.hop != address);

@@ -30,6 +30,7 @@ pub(super) struct Resolution {
     pub(super) target: IpAddr,
 }
 
+/// The operation codes of ARP (RFC 826).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArpOperation {
     Request = 1,

@@ -152,7 +152,7 @@ fn foreign_fragmented_and_truncated_frames_are_ignored() {
     };
     let marked = changed(15, 3);
     assert!(there.receive(0, &marked).unwrap().is_marked);
-    // Each changes one field: type, version, fragment, protocol, address, port.
+    // Each pair changes one field: type, version, fragment, protocol, address, port.
     for (at, to) in [
         (13, 6),
         (14, 0x65),

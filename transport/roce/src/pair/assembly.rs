@@ -69,7 +69,7 @@ impl Assembly {
         self.message.is_some()
     }
 
-    /// Abandons the current message. Returns the work id of its receive buffer, if it is a send.
+    /// Abandons the current message. If the message is a send, returns the work id of its receive buffer.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         match self.message.take()? {
             MessageInProgress::Send { buffer, .. } => Some(buffer.work),

@@ -36,13 +36,14 @@ pub struct Config {
     /// Largest number of outstanding reads and atomic operations (`max_rd_atomic` in verbs), 1 to 255; at most the
     /// peer's `responder_depth`.
     pub initiator_depth: u8,
-    /// This number of the peer's latest reads and atomic operations is recorded, so the peer can repeat them
+    /// Number of the peer's latest reads and atomic operations that are recorded, so that the peer can repeat them
     /// (`max_dest_rd_atomic` in verbs), 1 to 255.
     pub responder_depth: u8,
     /// Code of the response timeout that is used until a round trip was measured, 1 to 31: the timeout is 4.096 µs ×
     /// 2^`timeout`. 0: infinite, and no round trip is measured.
     pub timeout: u8,
-    /// Consecutive timeouts after which a peer of another implementation is given up, 0 to 7.
+    /// Maximum number of consecutive timeouts after which a packet is sent again, 0 to 7. At the next timeout a peer of
+    /// another implementation is given up.
     pub retry_count: u8,
     /// Whether the peer runs this engine too, as both ends found out when they connected. If so, `silence_ns` is used
     /// instead of `retry_count`.
@@ -51,8 +52,8 @@ pub struct Config {
     /// again. Both ends must use the same value; `true` requires `peer_is_rmpi`. With selective repeat at most 256 PSNs
     /// are outstanding.
     pub selective_repeat: bool,
-    /// Whether the peer shares its cores with other processes, so it is sometimes not scheduled for a while. If so,
-    /// `shared_floor_ns` is used instead of `floor_ns`.
+    /// Whether the peer shares its cores with other processes, so the peer is sometimes not scheduled for a while. If
+    /// so, `shared_floor_ns` is used instead of `floor_ns`.
     pub peer_shares_cores: bool,
     /// Lower limit of the response timeout in nanoseconds.
     pub floor_ns: u64,
@@ -66,7 +67,8 @@ pub struct Config {
     /// when this time has passed. 0: only requested acknowledgements are sent. Either both ends have 0, or both have
     /// other values, which require `peer_is_rmpi`.
     pub ack_delay_ns: u64,
-    /// Consecutive RNR NAKs after which the request fails (`rnr_retry` in verbs), 0 to 6; 7: unlimited.
+    /// Maximum number of consecutive RNR NAKs after which the packet is sent again (`rnr_retry` in verbs), 0 to 6; at
+    /// the next RNR NAK the request fails. 7: unlimited.
     pub rnr_retry: u8,
     /// Timer code of the RNR NAKs that this end sends (`min_rnr_timer` in verbs), 0 to 31; [`rnr_timer_ns`] converts it
     /// to nanoseconds.

@@ -61,7 +61,7 @@ pub struct QueuePair {
     notifier: Notifier,
     /// Receive completions, at most one per posted receive buffer.
     received: VecDeque<WorkCompletion>,
-    /// Whether the next packet is a request, if there is one. Responses and requests are sent alternately.
+    /// Whether the next packet is a request, if any request can be sent. Responses and requests are sent alternately.
     is_turn_of_requests: bool,
     /// Whether requests were sent since the last time when nothing was left to send. If so, a delayed acknowledgement
     /// may be sent after the last of them.

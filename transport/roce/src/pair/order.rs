@@ -7,7 +7,7 @@ use crate::psn::Psn;
 #[derive(Debug)]
 pub(super) struct ExpectedPsn {
     expected: Psn,
-    /// Number of PSNs accepted so far, which saturates at 2^23: as many PSNs before the expected one are duplicates.
+    /// Number of PSNs accepted so far, at most 2^23. This number of PSNs before the expected one are duplicates.
     accepted: u32,
     /// Whether the expected packet was refused, or a gap reported, since the last accepted packet.
     has_refused: bool,

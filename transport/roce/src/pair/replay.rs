@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(next(0x00ff_fff0, 30), Some(5), "not itself");
         assert_eq!(next(5, 30), Some(20));
         assert_eq!(next(20, 30), None);
-        // These are as far behind as PSNs allow.
+        // All recorded operations are about 2^23 PSNs away from `psn`, and none of them is between `psn` and
+        // `expected`.
         assert_eq!(next(0x0080_0001, 0x0080_0002), None);
         assert_eq!(next(0x0070_0000, 0x0070_0009), None);
     }

@@ -38,6 +38,7 @@ struct QueuedReply {
     kind: ReplyKind,
 }
 
+/// What is sent in reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyKind {
     Acknowledge(Syndrome),

@@ -178,8 +178,8 @@ impl Requester {
         }
     }
 
-    /// Whether one more packet may be sent. The window may have been larger when the outstanding packets were sent, and
-    /// none of them may have AckReq set. Then one more packet is sent, with AckReq.
+    /// Whether one more packet may be sent. If the window has shrunk since the outstanding packets were sent, perhaps
+    /// none of these packets has AckReq set. In that case one more packet may be sent, with AckReq.
     fn has_window(&self, in_flight: u32) -> bool {
         in_flight < self.limits.window_packets || in_flight <= self.since_ack_request
     }

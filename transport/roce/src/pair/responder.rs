@@ -54,7 +54,7 @@ enum DelayedAck {
     None,
     /// The current packet needs one; `schedule_delayed_ack` sets its time.
     New,
-    /// It is sent at this time, in nanoseconds, except if another response is queued before.
+    /// It is sent at this time, in nanoseconds, except if another response is queued before that time.
     At(u64),
 }
 

@@ -2,8 +2,8 @@
 //! The requester's retransmission timers and retry limits. IBTA vol. 1 section 9.7.6.1.3.
 //!
 //! After a timeout only one packet is sent again, as a probe; further retransmissions need a response from the peer. A
-//! peer of another implementation is given up after `retry_count` timeouts, and an rmpi peer after nothing was received
-//! from it for `silence_ns`.
+//! peer of another implementation is given up at the timeout that follows `retry_count` timeouts without progress. An
+//! rmpi peer is given up at a timeout if it was not known to be alive for `silence_ns`.
 
 use super::config::Config;
 use super::request::CompletionStatus;

@@ -99,8 +99,8 @@ impl RoundTrip {
         self.in_time = 0;
     }
 
-    /// Records an acknowledgement of anything new. This resets the doublings too, because on a link with heavy loss
-    /// hardly any packet can be timed.
+    /// Records an acknowledgement of anything new. [`IN_TIME_ACKS`] of them reset the doublings too, because on a link
+    /// with heavy loss hardly any packet can be timed.
     pub(super) fn progress(&mut self) {
         if self.doublings != 0 {
             self.in_time += 1;

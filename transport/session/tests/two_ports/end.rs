@@ -56,7 +56,7 @@ pub(crate) struct Seen {
     pub(crate) refused: u32,
     /// Number of packets that were received twice.
     pub(crate) twice: u32,
-    /// Number of streams that were closed because the peer did not acknowledge.
+    /// Number of streams that were closed because the peer did not reply to Connect or did not acknowledge.
     pub(crate) silent: u32,
     pub(crate) is_lost: bool,
 }
@@ -430,7 +430,7 @@ impl End {
 /// Delay after a failed attempt; it doubles with each failure.
 const PAUSE_NS: u64 = 5_000_000;
 const MOST_DOUBLINGS: u8 = 4;
-/// Number of repetitions after which an attempt without a reply is given up.
+/// An attempt is given up when it has timed out this number of times without a reply.
 const MOST_TRIES: u8 = 2;
 /// Foreign streams are closed after this time.
 const FOREIGN_TIMEOUT_NS: u64 = 100_000_000;

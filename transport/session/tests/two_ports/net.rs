@@ -47,7 +47,8 @@ pub(crate) struct Net {
     streams: Vec<Stream>,
     /// For each end, the streams opened to it, and when it sees them.
     incoming: [VecDeque<(u64, usize)>; 2],
-    /// Until this time all bytes are silently dropped.
+    /// Until this time all written bytes are silently dropped. A stream that is opened or written before this time
+    /// never delivers anything later.
     pub(crate) down_until_ns: u64,
 }
 

@@ -315,7 +315,7 @@ fn messages_from_registered_memory_complete_independently() {
     let mut job = job(2);
     let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
-    // Messages from memory of the fabric, which is registered once, with one key.
+    // The messages are in memory of the fabric, which is registered once, with one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
     let mut keys = Vec::new();
     let mut works = Vec::new();

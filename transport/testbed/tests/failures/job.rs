@@ -113,8 +113,8 @@ impl Job {
         self.net.is_running(self.first[rank as usize])
     }
 
-    /// Every process polls once; then the next event of the network happens, or, if there is none, a millisecond
-    /// passes.
+    /// Every process that runs and is not busy polls once; then the next event of the network happens, or, if there is
+    /// none, a millisecond passes.
     pub fn turn(&mut self) {
         self.poll();
         if !self.net.advance() {

@@ -333,8 +333,8 @@ fn recovered_rail_carries_its_share_soon() {
     }
 }
 
-/// Cuts the path between the two ports of a rail, or mends it. Without `rail`: takes all ports of rank 0 down or up
-/// again; its peer does not see that.
+/// Cuts the path between the two ports of a rail, or mends it (`is_silent` is `false`). Without `rail`: takes all ports
+/// of rank 0 down, or up again; rank 1 does not see that.
 fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     match (rail, is_silent) {
         (Some(rail), true) => job.net.cut(job.port(0, rail), job.port(1, rail)),
@@ -344,7 +344,8 @@ fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
     }
 }
 
-/// Posts one read per second while the rails are silent; all of them complete afterwards.
+/// Silences `rail`, or all rails, for this number of seconds (see `silence`), and posts one read per second meanwhile.
+/// All reads succeed, at the latest after the silence.
 fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     let mut source = Guarded::of(&pattern(0, 1, LARGE));
     let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();

@@ -65,7 +65,7 @@ fn retry_exc_err_is_rebuilt_over_datagrams_and_replayed() {
 }
 
 impl Job {
-    /// The latest queue pair of this rank; frames are sent until there is one.
+    /// The latest queue pair of this rank; if it has none, frames are sent until it has one.
     fn pair_of_either_in_talk(&mut self, rank: u32) -> u32 {
         while self.net.pairs(rank).is_empty() {
             self.chat(1);
@@ -116,7 +116,8 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     starve(&mut job);
 }
 
-/// Breaks the queue pair once more with an RNR error.
+/// Breaks the queue pair of rank 0 with an RNR error, and checks that the job still works and that the error is
+/// counted.
 fn starve(job: &mut Job) {
     let pair = job.pair_of(0);
     job.net.break_pair_as(pair, RNR_RETRY_EXC, false);
@@ -189,8 +190,8 @@ fn rem_access_err_of_withdrawn_memory_fails_only_that_read() {
 #[test]
 fn request_error_fails_only_that_request() {
     let outcomes = [
-        // A single such status does not fail the work: it may be the refusal of a completed read that the device has
-        // repeated.
+        // A single status of this kind does not fail the work: perhaps the device has repeated a read that was already
+        // complete, and only the repetition was refused.
         (REM_ACCESS, WorkOutcome::Done),
         // A single such status does not fail the work: Soft-RoCE has reported it for a valid write.
         (REM_INV_REQ, WorkOutcome::Done),

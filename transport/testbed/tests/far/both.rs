@@ -152,8 +152,8 @@ impl Both {
         place as u32 * self.shape.rails + rail
     }
 
-    /// Every process polls once; then the next event of the network happens, or, if there is none, a millisecond
-    /// passes.
+    /// Every running process polls once; then the next event of the network happens, or, if there is none, a
+    /// millisecond passes.
     pub fn turn(&mut self) {
         self.poll();
         if !self.net.advance() {

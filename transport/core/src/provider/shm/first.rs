@@ -54,7 +54,7 @@ impl FirstFrame<'_> {
         (usize::from(len) <= SLOT_BODY_BYTES).then_some(RecvBuffer::Inline { bytes: len })
     }
 
-    /// Copies the start of its body of up to 48 bytes to `target`.
+    /// Copies the start of its body, which must have at most 48 bytes, to `target`.
     #[inline(always)]
     pub fn copy_inline(&self, target: &mut [u8]) {
         words::unpack(|at| self.frame.word(at), target);
@@ -73,7 +73,8 @@ impl FirstFrame<'_> {
     /// Copies a body in a buffer of the sender, and returns the buffer.
     #[inline(never)]
     fn drain(&mut self, index: u32, target: &mut [u8]) {
-        // This takes as long as a batch of small frames, and counts as one: other peers must be polled in between.
+        // Copying a body takes as long as a batch of small frames, and counts as one: other peers must be polled in
+        // between.
         self.active.count_batch();
         let Some(node) = self.node else { return };
         let from = self.from;
@@ -140,7 +141,7 @@ impl Active {
         self.batches >= MOST_BATCHES
     }
 
-    /// Resets the count: a poll serves everything.
+    /// Resets the count, at the start of a poll.
     #[inline(always)]
     pub(super) fn polled(&mut self) {
         if self.batches != 0 {

@@ -48,6 +48,7 @@ pub(super) enum Again {
     Probe,
 }
 
+/// The retransmission timer of a flow, with exponential backoff.
 #[derive(Debug)]
 struct Timer {
     timeout_ns: u64,

@@ -17,6 +17,7 @@ use crate::{
     WorkOutcome,
 };
 
+/// The simulated network: all adapters, and the events that are due.
 #[derive(Debug)]
 pub(super) struct SimWire {
     config: SimConfig,
@@ -107,6 +108,8 @@ struct SimAdapter {
     refused: u64,
 }
 
+/// Something that happens at a simulated time: a packet arrives, a retransmission timer expires, or an operation
+/// completes.
 #[derive(Debug)]
 enum SimEvent {
     Packet { from: u32, to: u32, what: SimPacket },
@@ -114,6 +117,7 @@ enum SimEvent {
     Finished { rank: u32, completion: Completion },
 }
 
+/// A packet of the simulated network.
 #[derive(Clone, Copy, Debug)]
 enum SimPacket {
     Item { sequence: u64, number: u64 },

@@ -83,7 +83,7 @@ impl ActiveOpen {
         }
     }
 
-    /// Sets the stage of a try.
+    /// Sets the stage of the try `index`, and records when a try has begun to prove and when a connection was accepted.
     pub(super) fn has_come(&mut self, index: usize, stage: ConnectStage, now_ns: u64) {
         if matches!(stage, ConnectStage::Proved { .. }) && self.proving != Some(index) {
             self.proving = Some(index);

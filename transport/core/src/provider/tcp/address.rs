@@ -188,7 +188,7 @@ mod tests {
         assert!(Arc::ptr_eq(&kept[0].host, &kept[63].host));
         let expected = SocketAddr::new(address(9), 1639);
         assert_eq!(kept[639].addresses(), [expected]);
-        // Records of other hosts, sent again and again, leave nothing behind.
+        // Addresses on further hosts are not kept here, so these hosts do not stay in the table.
         kept.truncate(64);
         for host in 0..=255 {
             hosts.share(read(host, 1));

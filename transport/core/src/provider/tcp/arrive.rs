@@ -92,7 +92,8 @@ enum TcpRecvStep {
 }
 
 impl<S: Sockets> Tcp<S> {
-    /// Receives and processes bytes from a peer, up to some share. `true`: some were received, or the connection broke.
+    /// Receives and processes bytes from a peer, up to a limit for one turn. `true`: some were received, or the
+    /// connection broke.
     pub(super) fn take(&mut self, peer: u32, completions: &mut Completions) -> bool {
         if self.is_paused(peer) {
             return false;
@@ -259,8 +260,8 @@ impl<S: Sockets> Tcp<S> {
         self.settle();
     }
 
-    /// Consumes the waiting bytes of a peer's line and receives more, up to some share; returns the number of bytes
-    /// received.
+    /// Consumes the waiting bytes of a peer's line and receives more, up to a limit for one turn; returns the number of
+    /// bytes received.
     fn take_some(
         &mut self,
         peer: u32,
@@ -280,8 +281,9 @@ impl<S: Sockets> Tcp<S> {
         Ok(bytes)
     }
 
-    /// Consumes the waiting bytes with `step`, then receives more with `receive`, up to some share. Returns the number
-    /// of bytes received, and the last step.
+    /// Consumes the waiting bytes with `step`, and receives more with `receive`, in turn. Ends when `step` cannot go
+    /// on, when nothing more waits in the kernel, or after more than [`TURN_BYTES`] bytes. Returns the number of bytes
+    /// received, and the last step.
     fn take_while_some(
         &mut self,
         buffer: &mut TcpRecvBuffer,
@@ -377,7 +379,7 @@ impl<S: Sockets> Tcp<S> {
             .map(|whole| whole.from(inflow.at))
     }
 
-    /// Handles the waiting bytes.
+    /// Handles the next packet, or the next data of a packet, in the waiting bytes.
     fn step(
         &mut self,
         peer: u32,
@@ -569,7 +571,8 @@ impl<S: Sockets> Tcp<S> {
         TcpRecvStep::Taken
     }
 
-    /// Handles the next data of a packet, or the last ones.
+    /// Handles the next data of a packet. When all of its data have arrived and the caller has room for a completion,
+    /// also handles the end of the packet.
     fn step_inflow(
         &mut self,
         peer: u32,
@@ -605,7 +608,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Handles the end of a packet with data: all data are at their target.
+    /// Handles the end of a packet whose data have all arrived.
     fn end_inflow(
         &mut self,
         peer: u32,
@@ -673,8 +676,8 @@ const BEFORE_BYTES: usize = 8 << 10;
 /// Maximum number of bytes received into the buffer after data that go to their target, or while requested data are
 /// expected.
 const BEHIND_BYTES: usize = 4 << 10;
-/// If the data of several reads are expected on a line and nothing has arrived, the line is not polled for this long. A
-/// sender needs longer for 64 KiB.
+/// If the data of several reads are expected on a line and nothing has arrived, the line is not polled for this long.
+/// To send 64 KiB takes longer.
 const PAUSE_NS: u64 = 10_000;
 /// After this many bytes from one peer in one turn, no further receive is begun, so that other peers are served.
 const TURN_BYTES: usize = 1 << 20;

@@ -9,7 +9,7 @@ use super::sockets::Sockets;
 
 impl<S: Sockets> TcpLinks<S> {
     /// As [`post`](Self::post), but the packet may leave with the next packet to this peer, or in the next turn. The
-    /// first packet in a turn leaves immediately: this process may be waiting for the reply.
+    /// first packet to a peer in a turn leaves immediately: this process may be waiting for the reply.
     pub(super) fn post_deferrable(&mut self, peer: u32, slot: Slot) {
         let turn = self.turn;
         let side = self.of(peer);

@@ -147,8 +147,9 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Breaks connections, established or not, on which the network has long been silent although something is in
-    /// flight. If nothing is in flight, TCP keepalive checks that the other host is there.
+    /// Breaks connections on which the network has long been silent although something is in flight: lines, rails, and
+    /// those of attempts that the peer's system has accepted. If nothing is in flight, TCP keepalive checks that the
+    /// other host is there.
     fn check_lines(&mut self) {
         for peer in self.joined.clone() {
             let side = self.find(peer);
@@ -184,7 +185,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Closes the connection to one address of a peer, which has failed.
+    /// Closes a failed connection to one address of a peer, and marks the address as failed for the reason `why`.
     fn give_try_up(&mut self, peer: u32, index: usize, why: &str) {
         let call = self.find(peer).and_then(|side| side.call.as_ref());
         if let Some(sock) = call.and_then(|call| call.tries[index].stage.sock()) {

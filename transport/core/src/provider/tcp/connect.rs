@@ -2,10 +2,10 @@
 //! Establishing connections: this process connects to a peer (a *call*), or is connected to; then both prove their
 //! identity (`proof.rs`), and join.
 //!
-//! If two processes call each other at the same time, the call of the process with precedence counts if it has got
-//! through. The other process gets the verdict to yield, and abandons its own call when it is called. If a peer joins a
-//! second time, the later connection counts: the peer has noticed before this process that the earlier connection
-//! broke.
+//! If two processes call each other at the same time, the call of the process with precedence counts, provided that the
+//! other process's system has recently accepted it. Then the other process gets the verdict
+//! [`HandshakeVerdict::Yield`], and ends its own call when it joins on that call. If a peer joins a second time, the
+//! later connection counts: the peer has noticed before this process that the earlier connection broke.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -48,8 +48,8 @@ impl From<HandshakeFault> for HandshakeRefusal {
 
 /// Calls by this process.
 impl<S: Sockets> TcpLinks<S> {
-    /// Starts to connect to a peer that is neither connected, being called, nor lost. If its address is not known,
-    /// requests the address instead.
+    /// Starts to connect to a peer, unless it is connected, is being called, or is lost. If the peer's address is not
+    /// known, requests the address instead.
     pub(super) fn call(&mut self, peer: u32) {
         let side = self.of(peer);
         if side.call.is_some() || side.line.is_some() || side.lost.is_some() {
@@ -158,7 +158,8 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 
-    /// Connects to those addresses of a peer whose time has come.
+    /// Connects to those addresses of a peer that are due for a try, and ends connections that were not established in
+    /// time.
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let call = self.find(peer).and_then(|side| side.call.as_ref());
@@ -175,7 +176,7 @@ impl<S: Sockets> TcpLinks<S> {
     /// Connects to one address.
     fn try_one(&mut self, peer: u32, index: usize) {
         let now_ns = self.now_ns;
-        // The failure of another try may have ended the call's turn, or the call.
+        // The failure of another address may have ended the call's turn, or the call.
         if !self.calls.is_under_way(peer) {
             return;
         }
@@ -441,7 +442,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Calls that are not in their turn keep at most one in this many of the descriptors.
+/// All calls that are not in their turn keep, together, at most one in this many of the descriptors.
 const KEPT_PART: usize = 4;
 
 /// Progress of a call.
@@ -495,8 +496,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_crowded = !self.unproven.has_room(now_ns);
         let give_way_ns = self.unproven.replaceable_at_ns();
         let until_ns = give_way_ns.filter(|_| self.is_crowded);
-        // Until that time the listeners are not watched: otherwise the kernel would report the waiting connection again
-        // and again.
+        // The listeners are not watched until `shut_until_ns`: otherwise the kernel would report the waiting connection
+        // again and again.
         self.shut_until_ns = Some(until_ns.unwrap_or(now_ns + SHUT_NS));
         self.sockets.watch_listeners(false);
     }
@@ -791,7 +792,7 @@ fn describe_version(version: u16) -> String {
     )
 }
 
-/// The message for the user.
+/// Why a handshake failed, in words for the user.
 fn describe_refusal(refusal: &HandshakeRefusal) -> String {
     match refusal {
         HandshakeRefusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub(super) struct ConnectQueue {
     under_way: Vec<u32>,
     waiting: VecDeque<u32>,
-    /// Peers whose attempts need no turn: they wait only for the peer.
+    /// Peers whose attempts need no turn: they wait only for the peer's reply.
     aside: Vec<u32>,
     /// After a lack of descriptors, no attempt starts before this time; 0: descriptors have not been lacking.
     paused_until_ns: u64,

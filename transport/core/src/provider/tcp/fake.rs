@@ -37,8 +37,8 @@ pub struct StreamsConfig {
     pub most_bytes: usize,
     /// Maximum number of connections that a process may have open.
     pub most_open: usize,
-    /// Interfaces of each process, at most 200. Packets leave by the interface that has the same number as the
-    /// interface that they go to.
+    /// Number of interfaces of each process, at most 200. Packets leave by the interface that has the same number as
+    /// the interface that they go to.
     pub interfaces: u32,
 }
 
@@ -101,7 +101,7 @@ impl FakeByteQueue {
         }
     }
 
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     fn here(&self, now_ns: u64) -> usize {
         let here = self.pieces.iter().take_while(|(at_ns, _)| *at_ns <= now_ns);
         here.map(|(_, bytes)| bytes.len()).sum()
@@ -125,6 +125,7 @@ impl FakeByteQueue {
 #[derive(Clone, Debug)]
 pub struct FakeStreams(Arc<Mutex<FakeStreamNet>>);
 
+/// The fake network of streams: all processes and connections, in simulated time.
 #[derive(Debug)]
 struct FakeStreamNet {
     config: StreamsConfig,
@@ -138,6 +139,7 @@ struct FakeStreamNet {
     cut: Vec<Option<u64>>,
 }
 
+/// A process on the fake network. `listener`: the connections in its accept queue, each with the time of its arrival.
 #[derive(Debug, Default)]
 struct FakeProcess {
     /// The connection and the end that a sock stands for.
@@ -156,6 +158,7 @@ struct FakeProcess {
     overslept: u64,
 }
 
+/// One end of a connection, as a process holds it. `wants`: whether the process waits until the end is writable.
 #[derive(Clone, Copy, Debug)]
 struct FakeSock {
     connection: usize,
@@ -163,6 +166,7 @@ struct FakeSock {
     wants: bool,
 }
 
+/// A connection between two processes.
 #[derive(Debug, Default)]
 struct FakeConnection {
     interface: u32,
@@ -208,7 +212,7 @@ impl FakeStreams {
             .for_each(|connection| connection.is_broken = true);
     }
 
-    /// Bytes received over connections between interfaces of this number.
+    /// Number of bytes received over connections between interfaces of this number.
     #[must_use]
     pub fn received(&self, interface: u32) -> u64 {
         let net = self.lock();
@@ -270,13 +274,13 @@ impl FakeStreams {
         self.lock().processes[process as usize].overslept
     }
 
-    /// Connection attempts so far.
+    /// Number of connection attempts so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.lock().connections.len()
     }
 
-    /// Connections that broke.
+    /// Number of connections that broke.
     #[must_use]
     pub fn broken(&self) -> u64 {
         self.lock().broken
@@ -306,7 +310,7 @@ impl FakeSockets {
         (0..interfaces).map(address).collect()
     }
 
-    /// These addresses, preceded by one that leads to another process.
+    /// The published addresses, preceded by one that leads to another process.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let me = u8::try_from(self.me).unwrap_or(u8::MAX);
         let wrong = Ipv4Addr::new(10, 0, 1, me).into();

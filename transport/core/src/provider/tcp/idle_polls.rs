@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides which turns (calls of `poll`) make no system call. A process polls all its networks, however it waits, and a
-//! job whose messages go through shared memory would make a system call in each turn for nothing. A spinning process
-//! makes turns so fast that it may skip most of them; for a process that polls rarely, the time since the last turn
-//! that did something decides. The clock is read once in several turns, or in each turn if turns are rare.
+//! Decides which turns (calls of `poll`) make no system call. A process polls all its networks, however it waits. So a
+//! job whose messages go through shared memory would otherwise make a useless system call in each turn. A spinning
+//! process makes turns so fast that it may skip most of them; for a process that polls rarely, the time since the last
+//! turn that did something decides. The clock is read once in several turns, or in each turn if turns are rare.
 
 /// Decides which turns do something.
 #[derive(Debug, Default)]
@@ -46,8 +46,8 @@ impl IdlePolls {
         false
     }
 
-    /// Handles a reading of the clock, by which turns are found to be rare: after a pause the clock is read in each
-    /// turn, and gradually less often when there are no more pauses.
+    /// Handles a reading of the clock, and returns it. If at least [`MOST_REST_NS`] have passed since the last reading,
+    /// turns are rare: the clock is then read in each turn, and gradually less often when no more such pauses occur.
     fn read_clock(&mut self, every: u64, now_ns: u64) -> u64 {
         let passed_ns = now_ns.saturating_sub(self.read_ns);
         self.step = match (passed_ns >= MOST_REST_NS, every) {

@@ -20,9 +20,10 @@ pub(super) struct CandidateAddress {
     pub(super) unfit: Option<&'static str>,
 }
 
-/// The addresses to publish. `wanted`: names of interfaces or networks as in `10.1.0.0/16`, with commas between them;
-/// empty: all that lead to other hosts, or, if there are none and the job is on this host only, those of the loopback
-/// interface.
+/// Decides which addresses are published; returns all addresses, each with the reason if it is not published. `wanted`:
+/// names of interfaces, addresses, or networks as in `10.1.0.0/16`, with commas between them. If it is empty, all
+/// addresses that lead to other hosts are published, or, if there are none and the job is on this host only, those of
+/// the loopback interface.
 ///
 /// # Errors
 /// In words: that no wanted interface exists, or that none leads to other hosts; and the interfaces found.
@@ -74,7 +75,7 @@ pub(super) fn choose(
     Ok(offers)
 }
 
-/// The published addresses, in their order, each with an index of its interface.
+/// The published addresses, in their order, each with an index that stands for its interface.
 pub(super) fn numbered(offers: &[CandidateAddress]) -> Vec<(IpAddr, u32)> {
     let fit = offers.iter().filter(|offer| offer.unfit.is_none());
     let number = |offer: &CandidateAddress| {

@@ -55,7 +55,8 @@ impl Exports {
         true
     }
 
-    /// Whether memory may be announced under this key: only once, and only if the key can name no other memory.
+    /// Whether memory may be announced under this key: the key was not announced before, and it can name no other
+    /// memory.
     pub(super) fn may_announce(&self, peer: u32, key: RemoteKey) -> bool {
         self.0.get(&(peer, key)).is_some_and(|export| export.is_new)
     }

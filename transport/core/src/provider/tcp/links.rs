@@ -49,13 +49,13 @@ pub(super) enum SockOwner {
 /// An event of a peer's connections, for the transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpLinkEvent {
-    /// The peer has a new connection, or its works may continue because there is room again.
+    /// The peer has a new connection, or work requests for it may continue because there is room again.
     GoOn(u32),
     /// The peer is lost.
     Lost(u32),
     /// This rail of the peer may have something to send.
     Push(u32, Sock),
-    /// A rail of the peer has ended, with `serving` unserved reads.
+    /// A rail of the peer has ended, with `serving` unserved reads by the peer.
     RailEnded {
         peer: u32,
         made: u32,
@@ -103,7 +103,7 @@ pub(super) struct TcpLinks<S> {
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
     pub(super) has_reported_descriptors: bool,
-    /// Peers that are owed an acknowledgement.
+    /// Peers that may be owed an acknowledgement.
     owing: Vec<u32>,
     /// `is_corked`: whether packets are held back. `corked`: the peers for which packets are held back.
     is_corked: bool,
@@ -274,7 +274,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.is_corked
     }
 
-    /// Sends the packets held back. Works that were waiting because too much was unsent may continue.
+    /// Sends the packets held back. Work requests that were waiting because too much was unsent may continue.
     pub(super) fn uncork(&mut self) {
         self.is_corked = false;
         for peer in std::mem::take(&mut self.corked) {
@@ -331,7 +331,7 @@ impl<S: Sockets> TcpLinks<S> {
                 break;
             };
             let had = out.large_at();
-            // Large packets gain nothing from leaving with others.
+            // Holding large packets back for others would save nothing.
             let (itself, is_small) = match out {
                 TcpOutgoing::Packet { total, .. } => (1, total <= SMALL_BYTES),
                 TcpOutgoing::Bytes { .. } => (0, true),
@@ -544,7 +544,8 @@ impl<S: Sockets> TcpLinks<S> {
         was_paused
     }
 
-    /// Whether all that was sent has arrived; requests acknowledgements if that is not known.
+    /// Whether all packets to peers that are not lost are acknowledged, and nothing is partly sent. Requests the
+    /// acknowledgements that are missing.
     pub(super) fn is_all_there(&mut self) -> bool {
         let peers = 0..u32::try_from(self.sides.len()).unwrap_or(u32::MAX);
         let mut all = true;
@@ -575,7 +576,7 @@ impl<S: Sockets> TcpLinks<S> {
     }
 }
 
-/// Packets up to this size leave with those that follow.
+/// Packets up to this size may leave together with packets that follow.
 const SMALL_BYTES: usize = 2048;
 
 /// The next packet or acknowledgement for a peer.

@@ -297,7 +297,7 @@ pub(super) struct TcpWriteRequest {
 }
 
 impl TcpWriteRequest {
-    /// Parses the payload of such a packet; `None`: it is malformed.
+    /// Parses the payload of a WRITE, without its data; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
         (flags & !(LAST | HAS_IMMEDIATE) == 0).then(|| Self {
@@ -322,7 +322,7 @@ pub(super) struct TcpAtomicRequest {
 }
 
 impl TcpAtomicRequest {
-    /// Parses the payload of such a packet; `None`: it is malformed.
+    /// Parses the payload of an ATOMIC; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
         let atomic = match u32_at(bytes, 4) {
@@ -351,7 +351,7 @@ pub(super) struct TcpWorkReply {
 }
 
 impl TcpWorkReply {
-    /// Parses the payload of such a packet; `None`: it is malformed.
+    /// Parses the payload of an ANSWER; `None`: it is malformed.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
             0 => WorkOutcome::Done,

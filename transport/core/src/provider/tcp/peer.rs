@@ -30,10 +30,12 @@ pub(super) struct TcpPeer {
     /// accepted nothing.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
-    /// Number after the last packet that was completely sent over any connection. The acknowledgement in the peer's
-    /// handshake may be older than that: more packets may have arrived over a connection that broke later.
+    /// The number that follows that of the last packet that was completely sent, over any connection. The
+    /// acknowledgement in the peer's handshake may be older than that: more packets may have arrived over a connection
+    /// that broke later.
     pub(super) sent_end: u32,
-    /// `expects`: number of works that the peer has to answer. `expects_data`: those of them that move large data.
+    /// `expects`: number of work requests that the peer has to answer. `expects_data`: number of those among them that
+    /// move large data.
     pub(super) expects: u32,
     pub(super) expects_data: u32,
     /// Whether the peer sends unsolicited data, after the frames that announce them.
@@ -104,13 +106,13 @@ impl TcpPeer {
         has_some || serves(&self.rails)
     }
 
-    /// Counts one more work that the peer has to answer.
+    /// Counts one more work request that the peer has to answer.
     pub(super) fn expect(&mut self, is_large: bool) {
         self.expects += 1;
         self.expects_data += u32::from(is_large);
     }
 
-    /// Counts one work less that the peer has to answer.
+    /// Counts one work request less that the peer has to answer.
     pub(super) fn expect_no_more(&mut self, is_large: bool) {
         self.expects = self.expects.saturating_sub(1);
         self.expects_data = self.expects_data.saturating_sub(is_large.into());
@@ -253,7 +255,7 @@ pub(super) enum TcpOutgoing {
 }
 
 impl TcpOutgoing {
-    /// Bytes sent of a packet with large data; 0 for others.
+    /// Number of bytes sent of a packet with large data; 0 for other packets.
     pub(super) fn large_at(&self) -> usize {
         match self {
             Self::Packet { at, total, .. } if *total > HEADER_BYTES + MOST_FRAME_BYTES => *at,

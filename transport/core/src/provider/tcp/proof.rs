@@ -37,7 +37,7 @@ const MAGIC: [u8; 8] = *b"rmpi-tcp";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) from: u32,
-    /// The intended host: see [`TcpAddress`](super::address::TcpAddress).
+    /// The identity of the intended host, from its [`TcpAddress`](super::address::TcpAddress).
     pub(super) to: u64,
     /// Number of the attempt, among the caller's attempts to connect to this host.
     pub(super) attempt: u32,
@@ -57,7 +57,8 @@ pub(super) enum HandshakeVerdict {
     Yield,
     /// The host is not the process that the caller expects.
     NotMe,
-    /// The caller has made a later attempt, so this one is out of date.
+    /// The number of this attempt is not higher than that of an earlier attempt by the caller, or the caller's
+    /// acknowledgement is invalid.
     Old,
     /// The host has given the caller up. Only in a WELCOME.
     GivenUp,
@@ -94,7 +95,8 @@ pub(super) enum HandshakeFault {
     Key,
 }
 
-/// The key of a pair of processes, derived from the keys of their two jobs; within one job, from its key twice.
+/// The key of a pair of processes, derived from the keys of their two jobs. If both are of one job, that job's key is
+/// used twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairKey([u8; 16]);
 
@@ -308,7 +310,7 @@ fn put_nonce(bytes: &mut [u8], at: usize, nonce: [u64; 2]) {
     put(bytes, at + 8, &nonce[1].to_le_bytes());
 }
 
-/// The number at an existing offset.
+/// The little-endian number at offset `at`. Panics if it does not lie inside `bytes`.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }

@@ -73,7 +73,7 @@ impl ConnectionLoad {
         self.bytes <= AHEAD_BYTES
     }
 
-    /// Time until `bytes` more bytes have arrived.
+    /// Time until `bytes` more bytes have arrived. `unknown_ns`: the cost per MiB that is assumed if none was measured.
     fn time_ns(&self, bytes: u64, unknown_ns: u64) -> u64 {
         let cost_ns = if self.cost_ns == 0 {
             unknown_ns
@@ -178,7 +178,7 @@ impl TcpRails {
 #[derive(Debug)]
 pub(super) struct RailCall {
     pub(super) stage: ConnectStage,
-    /// The index of the interface of this host.
+    /// The index of the interface of this host that the rail uses.
     pub(super) interface: u32,
     pub(super) since_ns: u64,
 }
@@ -189,10 +189,10 @@ pub(super) struct TcpRail {
     pub(super) sock: Sock,
     /// Its number among all connections of this process.
     pub(super) made: u32,
-    /// The index of the interface of this host.
+    /// The index of the interface of this host that the rail uses.
     pub(super) interface: u32,
     pub(super) load: ConnectionLoad,
-    /// `moved_ns`: when data last moved over the rail, or when the rail was made, or when data were requested while
+    /// `moved_ns`: the latest time at which data moved over the rail, the rail was made, or data were requested while
     /// none were expected. `doubted_ns`: since when the rail is doubted because no data moved.
     pub(super) moved_ns: u64,
     pub(super) doubted_ns: Option<u64>,

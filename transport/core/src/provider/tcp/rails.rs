@@ -4,7 +4,7 @@
 //! connections to one peer: the connecting process checks by which interface its packets would leave, and the accepting
 //! process checks which of its addresses the connection came to.
 //!
-//! Rails end with the line. When connections or descriptors are few, they are given up before any other connection. A
+//! Rails end with the line. When connections or descriptors are few, rails are closed before any other connection. A
 //! rail over which nothing moves is doubted: the peer is probed over the line, and if it replies but the rail still
 //! moves nothing, the rail is given up.
 
@@ -45,8 +45,8 @@ impl<S: Sockets> TcpLinks<S> {
         bytes >= self.limits.shared_bytes && side.is_some_and(|side| side.rails.is_any())
     }
 
-    /// Makes rails to a peer if a read of `bytes` bytes, in either direction, is large enough and more rails are
-    /// allowed.
+    /// Makes rails to a peer if a read of `bytes` bytes, in either direction, is large enough, more rails are allowed,
+    /// and this process has precedence.
     pub(super) fn want_rails(&mut self, peer: u32, bytes: u64) {
         if self.limits.rails <= 1 || bytes < self.limits.shared_bytes {
             return;
@@ -208,9 +208,9 @@ impl<S: Sockets> TcpLinks<S> {
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
-    /// Returns the interface of a further connection that a peer has made, and the rail over that interface that it
-    /// replaces, if there is one: the peer has noticed before this process that the earlier rail broke. The error is a
-    /// refusal, with a reason if the connection is a protocol violation.
+    /// Returns the interface of a further connection that a peer has made. If a rail over that interface exists, the
+    /// result names it too, and the connection replaces it: the peer has noticed before this process that the earlier
+    /// rail broke. The error is a refusal, with a reason if the connection is a protocol violation.
     fn may_add_rail(&self, peer: u32, sock: Sock) -> Result<(u32, Option<Sock>), RailRefusal> {
         let Some(side) = self.find(peer).filter(|side| side.lost.is_none()) else {
             return Err(Some("without a first one"));
@@ -253,7 +253,7 @@ impl<S: Sockets> TcpLinks<S> {
         self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
-    /// Includes a rail, on which data are expected, in the polls of each turn.
+    /// Includes a rail in the polls of each turn (call of `poll`), because data are expected on it.
     pub(super) fn watch(&mut self, peer: u32, sock: Sock) {
         let idle = 0;
         let is_it = |one: &&mut ActiveRail| one.sock == sock && one.peer == peer;
@@ -353,7 +353,8 @@ impl<S: Sockets> TcpLinks<S> {
         let now_ns = self.now_ns;
         let is_late = |call: &RailCall| match call.stage {
             ConnectStage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
-            // The peer may be computing; but a network that was cut meanwhile would never report that.
+            // The peer may be computing, so the limit is long. Without a limit, the attempt would never end if the
+            // network is cut.
             _ => call.since_ns + PROOF_NS <= now_ns,
         };
         let rails = &mut self.of(peer).rails;

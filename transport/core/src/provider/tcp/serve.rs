@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending over rails: requests, and data that a peer reads here. A key is looked up whenever some of its data are
-//! sent, so nothing of withdrawn memory is sent. If a packet is incomplete when its key is withdrawn, the rail ends.
+//! Sending over rails: this process's requests, and data that a peer has requested to read. A key is looked up whenever
+//! some of its data are sent, so nothing of withdrawn memory is sent. If a packet is incomplete when its key is
+//! withdrawn, the rail ends.
 
 use std::io;
 
@@ -63,7 +64,7 @@ impl TcpTransfers {
             }
             if is_data {
                 if let Some(line) = line.as_mut().filter(|_| sent != 0) {
-                    // The line is kept while data move over its rails.
+                    // A line counts as busy, and is not evicted for now, also while data move over the rails beside it.
                     line.moved_ns = now_ns;
                 }
                 let has_all = rail.out.as_mut().is_none_or(|out| out.has_sent(sent));

@@ -96,7 +96,7 @@ impl PacketStore {
         let is_large = self.is_large(slot);
         let kept = &mut self.slots[slot as usize];
         kept.data = None;
-        // The next packet reuses this memory.
+        // The slot keeps the memory for its next packet, unless that is large and free slots already keep too much.
         let bytes = kept.bytes.capacity();
         if bytes > SMALL_BYTES && self.spare_bytes + bytes > SPARE_BYTES {
             kept.bytes = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
             let places = store.slots.capacity() * size_of::<StoredPacket>();
             assert!(store.bytes() - places <= SPARE_BYTES);
         }
-        // Small packets in such slots, again.
+        // Now small packets take slots that have kept more memory.
         let slots: Vec<Slot> = (0..100).map(|_| keep(&mut store, 100)).collect();
         assert_eq!(store.spare_bytes, 0);
         for slot in slots {

@@ -13,7 +13,7 @@ use super::transfers::{MOST_UNANSWERED, MOST_UNSENT, TcpTransfers};
 use super::works::{PartConnection, StripedReadPart};
 use crate::WorkOutcome;
 
-/// Reads to one peer that are not completely requested.
+/// Reads from one peer that are not completely requested.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// The reads in their order: for each, its id and the offset up to which it was requested.
@@ -104,7 +104,7 @@ impl TcpTransfers {
             let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
             let left = all.saturating_sub(from);
             if left != 0 {
-                // Each connection gets a part of a small read, too.
+                // A small read is divided so that each connection gets a part of it, too.
                 let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
                 let bytes = left.min(share).min(PIECE_BYTES as u64);
                 return Some(ReadPiece { work, from, bytes });

@@ -116,7 +116,7 @@ impl System {
         Ok(())
     }
 
-    /// Changes the events of a descriptor.
+    /// Adds or removes a descriptor of the `epoll` instance, or changes the events that are watched.
     fn watch(&self, change: i32, descriptor: RawFd, name: u64, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -630,7 +630,7 @@ mod tests {
                 "{address}"
             );
         }
-        // Another process cannot have the port, since one of its addresses is in use.
+        // Another endpoint cannot have the port, since the port is in use at one of the two addresses.
         let taken = System::open(&here[2..], Some((port, port)));
         assert!(taken.unwrap_err().contains("RMPI_PORT_RANGE"));
         assert!(System::open(&here[1..2], None).is_err());

@@ -43,7 +43,7 @@ pub(super) struct PeerTransfers {
     /// packets.
     waiting: VecDeque<u32>,
     writing: VecDeque<u32>,
-    /// A write with an immediate whose data are not all in packets; frames may be posted only when they are.
+    /// A write with an immediate whose data are not all in packets yet. Until all are, no frames may be posted.
     ordered: Option<u32>,
     /// `unanswered`: works of this process that the peer has not answered. `serving`: works of the peer that this
     /// process has not answered.
@@ -54,7 +54,7 @@ pub(super) struct PeerTransfers {
     pub(super) unsolicited: u32,
     pub(super) announced: u32,
     /// `bare_announcements`: number of announcements to be sent without data, because the peer has declined some.
-    /// `declines`: whether a DECLINED is owed to the peer.
+    /// `declines`: whether a DECLINED must be sent to the peer.
     pub(super) bare_announcements: u32,
     pub(super) declines: bool,
     /// Whether data of a write are next; else those of a read by the peer.
@@ -117,7 +117,7 @@ impl TcpTransfers {
     }
 
     /// Starts a write with an immediate, which keeps its order relative to frames. Gives the lease back if there is no
-    /// room.
+    /// room for the write now, or an earlier such write is not all in packets.
     pub(super) fn begin_in_order<S: Sockets>(
         &mut self,
         links: &mut TcpLinks<S>,

@@ -73,8 +73,8 @@ impl UnprovenConnections {
             .then(|| self.all.swap_remove(at))
     }
 
-    /// The index of the oldest connection without a HELLO, or else of the oldest one, among those that have had
-    /// [`HOLD_NS`].
+    /// Considers only connections that are at least [`HOLD_NS`] old. Returns the index of the oldest one without a
+    /// HELLO; if all have sent one, of the oldest.
     fn find_replaceable(&self, now_ns: u64) -> Option<usize> {
         let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
         let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
@@ -105,7 +105,7 @@ impl UnprovenConnections {
         self.all.push(caller);
     }
 
-    /// Takes a connection whose time is over.
+    /// Takes a connection whose handshake has taken longer than [`PATIENCE_NS`].
     pub(super) fn take_late(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
         let is_late = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) > PATIENCE_NS;
         let at = self.all.iter().position(is_late)?;
@@ -119,7 +119,8 @@ impl UnprovenConnections {
         }
     }
 
-    /// Whether `what` was not yet reported for this host; records that it is reported now.
+    /// Whether to report `what` for this host: it was not reported before, and the table of reports is not full.
+    /// Records the report.
     pub(super) fn is_first_report(&mut self, from: IpAddr, what: &'static str) -> bool {
         self.reported.len() < MOST_REPORTED && self.reported.insert((from, what))
     }

@@ -192,8 +192,8 @@ impl TcpTransfers {
         true
     }
 
-    /// Whether the data have to wait until the caller has received the announcement, since it may then post a read for
-    /// them. Small data do not wait: processing many messages in one turn saves more than a copy costs.
+    /// Whether the data have to wait until the caller has received the announcement: the caller may then post a read
+    /// for the data. Small data do not wait: processing many messages in one turn saves more than a copy costs.
     pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
         links: &TcpLinks<S>,

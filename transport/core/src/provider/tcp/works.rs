@@ -20,7 +20,7 @@ pub(super) struct TcpWork {
     pub(super) immediate: Option<u32>,
     /// Bytes of a read that have arrived; bytes of a write that are in packets.
     pub(super) at: u64,
-    /// Whether a packet of it was made for the peer.
+    /// Whether a packet of the work was made for the peer.
     pub(super) has_begun: bool,
     /// The number of the last packet of a write, once there is one.
     pub(super) last: Option<u32>,
@@ -67,8 +67,8 @@ impl TcpWork {
         self.lease.bytes() as u64
     }
 
-    /// Whether all of the work lies in the memory that its key names. If not, it must not be cut into parts: the owner
-    /// must refuse all of it, and would carry out some parts.
+    /// Whether all of the work lies in the memory that its key names. If not, the work must not be divided into parts:
+    /// the owner must refuse the whole work, but would carry out those parts that lie in the memory.
     pub(super) fn fits_key(&self) -> bool {
         let end = self.offset.checked_add(self.bytes());
         end.is_some_and(|end| end <= self.key.bytes)
@@ -135,7 +135,7 @@ impl TcpWorks {
         self.parts.remove(&id)
     }
 
-    /// All parts that were requested of a peer over this rail.
+    /// Takes all parts that were requested of a peer over the rail with the number `made`.
     pub(super) fn take_parts_over(&mut self, peer: u32, made: u32) -> Vec<StripedReadPart> {
         let is_it =
             |part: &StripedReadPart| part.peer == peer && part.over == PartConnection::Rail(made);

@@ -4,8 +4,8 @@
 //! While there is nothing else to do, messages of one word that arrive in order over their peer's queue pair are polled
 //! one by one (`fast_receive.rs`).
 //!
-//! All input here is untrusted. The source in a packet is accepted only if the packet came from a queue pair that this
-//! peer is known to have; lengths are those that the device reports.
+//! All input here is untrusted. The source field of a packet names a peer; it is accepted only if the packet came from
+//! a queue pair that this peer is known to have. Lengths are those that the device reports.
 
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
@@ -32,7 +32,7 @@ impl<P: VerbsPort> Verbs<P> {
     ) {
         let receives = self.streams.links.rails.receives(buffer);
         if done.status != WorkStatus::Success {
-            // The queue pair broke; the send completion queue reports that.
+            // Only returns the buffer: the queue pair broke, which the send completion queue reports.
             return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
@@ -93,8 +93,8 @@ impl<P: VerbsPort> Verbs<P> {
         links.pairs.is_from(source, done, buffer, peers, rails)
     }
 
-    /// Whether to hold a datagram: its source may be a peer, whose address is not known yet, and there is room.
-    /// Requests the address of that peer.
+    /// Whether to hold a datagram: its source may be a peer whose address is not known yet, and there is room. If the
+    /// source may be such a peer, requests the peer's address.
     #[cold]
     fn is_unresolved(&mut self, source: u32, buffer: Slot) -> bool {
         let links = &self.streams.links;
@@ -156,8 +156,8 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Excludes a peer that is reached over another network from now on: drops the datagrams held for it, and refuses
-    /// later ones.
+    /// Excludes a peer, because from now on another network reaches it: drops the datagrams held for this peer, and
+    /// refuses later ones.
     pub(in crate::provider) fn exclude(&mut self, peer: Peer) {
         for (buffer, _) in self.streams.links.unresolved.exclude(peer.0) {
             self.streams.links.counts.refused.add(1);
@@ -189,8 +189,8 @@ impl<P: VerbsPort> Verbs<P> {
             .acknowledge(packet.ack, links.schedule.now_ns, |slot| {
                 sends.release(slot)
             });
-        // Packets that came too early may be held only if a buffer remains for the missing one. This does not apply to
-        // reliable queue pairs: they do not repeat a packet that was not held.
+        // Packets that came too early may be held only if a buffer remains for the missing one. There is no such limit
+        // for packets over reliable queue pairs: a queue pair does not repeat a packet that was not held.
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = remote.session.accept(packet.number, buffer, can_wait);

@@ -96,7 +96,8 @@ impl Bounces {
         u32::try_from(number).ok()
     }
 
-    /// Registers a buffer on a rail, and on no other. If that fails, the buffer becomes free again.
+    /// Deregisters a buffer from its rail and registers it on rail `rail`. If that fails, the buffer becomes free
+    /// again.
     #[cold]
     fn register_on<P: VerbsPort>(
         &mut self,

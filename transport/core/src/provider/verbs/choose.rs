@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chooses the ports that a process uses: some of those that are active and allowed by the user. The ranks of a node
-//! start with different ports in turn.
+//! Chooses the ports that a process uses: some of those that are active and allowed by the user. Consecutive local
+//! ranks start with consecutive ports of these, in turn.
 
 use super::device::{DiscoveredDevice, DiscoveredPort, VerbsDevice, list};
 use super::gid::HostRoute;
@@ -37,7 +37,8 @@ pub(super) fn open_best(
     Ok((devices, warnings))
 }
 
-/// The ports for a process; the first is the one that it uses most. Other ranks of its node start with another port.
+/// The ports for a process; the first is the one that it uses most. Consecutive local ranks start with consecutive
+/// usable ports; after the last port comes the first again.
 fn choose<'a>(
     found: &'a [DiscoveredDevice],
     network: &NetworkSettings,

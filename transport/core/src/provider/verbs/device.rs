@@ -70,8 +70,8 @@ use object::VerbsObject;
 pub(super) use poll::status_of;
 use post::BATCH;
 
-/// An open port. It has more than twenty fields, among them the objects of rdma-core, in the order in which they must
-/// be destroyed, and buffers for calls.
+/// An open port: the objects of rdma-core, in the order in which they must be destroyed, and the state and buffers of
+/// this provider.
 #[derive(Debug)]
 pub(crate) struct VerbsDevice {
     verbs: &'static VerbsFunctions,

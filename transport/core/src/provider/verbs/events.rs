@@ -60,8 +60,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 
     /// Queries a port again, for example after it came back. If its address or GID index has changed (`true`): drops
-    /// its address handles, breaks its queue pairs, except those that are still connecting, and sends a new address to
-    /// the peers.
+    /// its address handles, breaks its queue pairs, except those that are still connecting, and sends the address to
+    /// the peers if it is new.
     pub(super) fn find_port_again(&mut self, rail: usize) -> bool {
         let port = &mut self.rails[rail].port;
         let before = port.facts().clone();
@@ -82,7 +82,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             let is_connecting = |link: &mut PeerPort| {
                 matches!(link.connection.state(), CarrierState::Connecting { .. })
             };
-            // A queue pair that is still connecting has no address set yet.
+            // A queue pair that is still connecting need not be broken: no address was set for it yet.
             if !self.peers.link(path).is_some_and(is_connecting) {
                 self.break_pair(index);
             }
@@ -93,7 +93,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         true
     }
 
-    /// Sends a rail's new address to all peers: their packets still go to the old one.
+    /// Sends a rail's new address to the peers that the rail reaches: their packets still go to the old address.
     fn announce_address(&mut self, rail: u8) {
         for peer in self.peers.numbers() {
             let remote = self.peers.get(peer);

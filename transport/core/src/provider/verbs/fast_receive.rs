@@ -3,9 +3,9 @@
 //! arrive in order over their peer's queue pair, one by one, while nothing else is pending. Everything else takes the
 //! general path (`arrive.rs`), and is returned by the next poll.
 //!
-//! A word is delivered as soon as its sender is verified. Its remaining work ([`PendingWord`]) is postponed to the next
-//! poll, and is done before other code looks at the stream: the effect is the same as if the packet had arrived only
-//! then.
+//! Such a message is delivered as soon as its sender is verified. The remaining work for it ([`PendingWord`]) is
+//! postponed to the next poll, and is done before other code looks at the stream: the effect is the same as if the
+//! packet had arrived only then.
 
 use session::{Ack, Slot};
 
@@ -28,11 +28,11 @@ pub enum WordPoll {
 /// A frame with a body of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetWord {
-    /// Its sender, verified by the queue pair.
+    /// Sender of the frame, verified by the queue pair.
     pub peer: Peer,
-    /// Its head, as posted; `len` is 8.
+    /// Head of the frame, as posted; `len` is 8.
     pub head: Head,
-    /// Its body.
+    /// Body of the frame.
     pub word: u64,
 }
 
@@ -52,13 +52,13 @@ impl NetWord {
     }
 }
 
-/// Remaining work for a word that was delivered: to return its buffer, and to process its acknowledgement.
+/// Remaining work for a one-word message that was delivered: to return its buffer, and to process its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingWord {
     pub(super) peer: u32,
-    /// Its receive buffer.
+    /// Receive buffer of the message.
     pub(super) buffer: Slot,
-    /// The acknowledgement in its header.
+    /// The acknowledgement in the header of the message.
     pub(super) ack: Ack,
 }
 

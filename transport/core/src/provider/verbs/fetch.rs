@@ -373,7 +373,8 @@ const FETCH_BYTES: usize = 48;
 const DONE: u16 = 0;
 const UNREACHABLE: u16 = 1;
 const BAD_KEY: u16 = 2;
-/// If this process has at least this many works, it refuses further requests of peers; their data must then be sent.
+/// If this process has at least this many reads, writes and atomic operations in flight, it refuses further requests of
+/// peers: such a read fails, and its data must be sent in messages.
 const MOST_PEER_FETCHES: usize = 4096;
 /// Interval of probes, in nanoseconds.
 pub(super) const TRY_EVERY_NS: u64 = 1_000_000_000;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Chooses the GID that a port uses among the entries of its GID table, and gives the reason for each entry.
 //!
-//! On InfiniBand it is the first entry, assigned by the subnet manager. On Ethernet the table has an entry for each
-//! address of the port's interfaces and each RoCE version, and peers can reach only some of the addresses. Candidates
-//! are the entries of RoCE v2 whose interface is up. Link-local addresses are excluded: they are not routed, and are
-//! ambiguous on a host with two links. The best candidate is the address that was published before, then one whose
-//! interface is on the route to the peers, then one whose interface is visible to this process, then an IPv4 address,
-//! then the first in the table.
+//! On InfiniBand it is the first entry, assigned by the subnet manager, unless the user selects others. On Ethernet the
+//! table has an entry for each address of the port's interfaces and each RoCE version, and peers can reach only some of
+//! the addresses. Candidates are the entries of RoCE v2 whose interface is up. Link-local addresses are excluded: they
+//! are not routed, and are ambiguous on a host with two links. The best candidate is the address that was published
+//! before, then one whose interface is on the route to the peers, then one whose interface is visible to this process,
+//! then an IPv4 address, then the first in the table.
 //!
 //! Peers get the address, never its table index: indices differ from host to host, and change.
 
@@ -84,7 +84,7 @@ pub(crate) struct GidChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GidCandidate {
     pub(super) entry: GidEntry,
-    /// Its interface's name.
+    /// Name of the entry's interface; `None`: unknown.
     pub(super) interface: Option<String>,
     pub(super) verdict: Result<Merit, GidFault>,
 }
@@ -92,11 +92,11 @@ pub(super) struct GidCandidate {
 /// Order of preference of usable entries; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Merit {
-    /// Whether its address was chosen and published before.
+    /// Whether the entry's address was chosen and published before.
     keeps: bool,
-    /// Whether packets to the peers leave through its interface.
+    /// Whether packets to the peers leave through the entry's interface.
     on_route: bool,
-    /// Whether its interface is visible to this process.
+    /// Whether the entry's interface is visible to this process.
     is_seen: bool,
     is_ipv4: bool,
     name: Reverse<u32>,
@@ -106,7 +106,7 @@ pub(super) struct Merit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GidFault {
     NoAddress,
-    /// Its index does not fit into the byte that address handles have for it.
+    /// The entry's index does not fit into the byte that address handles have for it.
     TooFar,
     RoceV1,
     /// Not a RoCE entry, on Ethernet.
@@ -114,7 +114,7 @@ pub(super) enum GidFault {
     LinkLocal,
     Loopback,
     InterfaceDown,
-    /// On InfiniBand only the first entry is used.
+    /// On InfiniBand only the first entry is used, unless the user selects others.
     NotFirst,
     /// The user has selected other indices.
     NotNamed,
@@ -143,7 +143,8 @@ impl GidChoice {
         Self { all, best }
     }
 
-    /// Restricts the choice to the entries with these indices, and admits link-local addresses among them.
+    /// Restricts the choice to the entries with these indices. Among these, also admits link-local addresses, and on
+    /// InfiniBand entries other than the first.
     pub(super) fn only(mut self, places: GidPlaces) -> Self {
         if places == GidPlaces::ANY {
             return self;

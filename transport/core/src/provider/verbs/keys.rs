@@ -3,8 +3,8 @@
 //!
 //! A key names memory on one rail of its owner. The keys for the owner's other rails are sent to the peer in a packet
 //! of the stream, and only for large memory: without a key for a rail, the memory is not transferred over that rail.
-//! Keys may be missing or outdated: an outdated key gives no access, or access to the same bytes, since a device
-//! accepts addresses of the owner's process only inside the region of the key.
+//! Keys may be missing or outdated. An outdated key gives no access, or access to the intended bytes: a request
+//! contains an address of the owner's process, which the device accepts only inside the region of the key.
 
 use std::collections::VecDeque;
 
@@ -115,7 +115,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Registers memory on the main rail to a peer; large memory on all rails to the peer.
+    /// Registers memory on the main rail to a peer; large memory also on those of the other rails to the peer where
+    /// that is possible now.
     pub(super) fn register_for<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

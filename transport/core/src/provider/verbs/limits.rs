@@ -115,7 +115,7 @@ impl NetTerms {
         packet_bytes: 4096,
         reads: 16,
         answer_ms: 67,
-        // Soft-RoCE treats seven as infinite, not only for RNR retries.
+        // Not seven: Soft-RoCE treats seven as infinite, not only for RNR retries.
         retries: 6,
         // After about 4 ms without a buffer, 8 ms on some devices, the queue pair breaks; it is connected again when
         // the receiver polls. Seven would be infinite, and would hide that no buffers are posted.
@@ -162,10 +162,10 @@ impl Default for NetTerms {
 }
 
 impl GidPlaces {
-    /// Any index.
+    /// The set of all indices.
     pub const ANY: Self = Self([0; 4]);
 
-    /// These indices; any, if there are none.
+    /// The set of these indices; without any index, the set of all indices.
     #[must_use]
     pub fn of(places: impl Iterator<Item = u8>) -> Self {
         let mut bits = [0; 4];

@@ -73,24 +73,24 @@ impl RegisteredBlock {
         Ok(())
     }
 
-    /// Deregisters it from the port of rail `rail`.
+    /// Deregisters the block from the port of rail `rail`.
     pub(super) fn deregister<P: VerbsPort>(&mut self, rail: usize, port: &mut P) {
         if let Some(region) = self.regions[rail].take() {
             port.deregister(region);
         }
     }
 
-    /// Its regions, by rail.
+    /// The regions of the block, by rail.
     pub(super) fn regions(&self) -> Regions {
         self.regions
     }
 
-    /// Its address.
+    /// The address of the block.
     pub(super) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies leased bytes to its start. Only for blocks that peers can read but not write.
+    /// Copies leased bytes to the start of the block. Only for blocks that peers can read but not write.
     pub(super) fn fill_from_lent(&mut self, address: u64, bytes: usize) {
         let source = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
         if let Some(source) = NonNull::new(source) {
@@ -101,7 +101,7 @@ impl RegisteredBlock {
         }
     }
 
-    /// Copies what a device has written at its start to a lease.
+    /// Copies what a device has written at the start of the block to a lease.
     pub(super) fn copy_to(&self, lease: &mut Lease) {
         // SAFETY: `bytes` bytes are mapped at the base, and they are not borrowed; a lease is memory of the program,
         // which lies elsewhere.
@@ -236,8 +236,8 @@ pub(super) fn register_owned<P: VerbsPort>(
     bytes: usize,
 ) -> Result<Region, CallError> {
     // SAFETY: memory of an arena, which is never unmapped, or of a `SharedMapping`, which is unmapped after
-    // `deregister` (`owned.rs`). The program allows the device to access what it leases or exports of it; the rest is
-    // accessed only by a peer that exceeds the range of its key: this changes bytes that are shared memory anyway.
+    // `deregister` (`owned.rs`). The program has allowed access to the parts that it leases or exports. The other parts
+    // are accessed only by a peer that exceeds the range of its key; these bytes are shared memory anyway.
     unsafe { port.register(place, bytes, RegionAccess::Full) }
 }
 

@@ -129,8 +129,9 @@ impl Owned {
         all.filter_map(move |key| self.kept_regions(Some(key), address, bytes))
     }
 
-    /// Registers memory of the program on all rails, so that any peer can be given a key to any part of it. `None`: it
-    /// is registered already, or cannot be; then each export registers its part.
+    /// Registers memory of the program on each rail where that is possible, so that any peer can be given a key to any
+    /// part of the memory. `None`: the memory is empty or one of our own, or no rail can register it; then each export
+    /// registers its part.
     pub(super) fn expose<P: VerbsPort>(
         &mut self,
         base: u64,
@@ -151,8 +152,8 @@ impl Owned {
         Some(key)
     }
 
-    /// Registers memory of the program for many writes from it. `None`: it is registered already, or cannot be; then
-    /// each write registers its part.
+    /// Registers memory of the program for many writes from it. `None`: the memory is empty or registered already, or
+    /// no rail can register it; then each write registers its part.
     pub(super) fn keep<P: VerbsPort>(
         &mut self,
         base: u64,

@@ -32,7 +32,7 @@ pub(super) struct ReliablePair {
     /// First packet sequence number that it sends.
     pub(super) first: u32,
     pub(super) requests: PostedRequests,
-    /// Number of the poll in which it was used last.
+    /// Number of the poll in which the queue pair was last used.
     pub(super) used_at: u64,
     /// Detects that the peer stops acknowledging packets sent over it ([`AckStall`]).
     ack_stall: AckStall,
@@ -55,8 +55,8 @@ struct LinkFailures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairHealth {
     Whole,
-    /// It broke; its work requests are being flushed. `marked`: a signaled request was posted behind them, whose
-    /// completion ends the unsignaled ones.
+    /// The queue pair broke, and its work requests are being flushed. `marked`: a signaled request was posted behind
+    /// them, whose completion ends the unsignaled ones.
     Broken {
         marked: bool,
     },
@@ -271,7 +271,8 @@ impl ReliablePairs {
         breaks.min(MOST_EXTRA_TIMEOUT)
     }
 
-    /// Records a failed work request: counts it, and marks the link as suspected if the peer may be gone.
+    /// Records a failed work request: counts it, and marks the link as suspected, except for flushes and missing
+    /// receive buffers.
     pub(super) fn record_failure(
         &mut self,
         path: PeerPath,
@@ -368,7 +369,8 @@ impl ReliablePairs {
         pair.post_mark(index, &mut rails[pair.path.at()], NOTHING, None)
     }
 
-    /// Breaks a queue pair, counts it, and owes the peer an acknowledgement: the last one may have been lost with it.
+    /// Breaks a queue pair, counts the break, and owes the peer an acknowledgement: the last acknowledgement may have
+    /// been lost with the queue pair.
     pub(super) fn break_pair<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -387,7 +389,7 @@ impl ReliablePairs {
         }
     }
 
-    /// Breaks a queue pair without counting it; returns its path if it was whole.
+    /// Breaks a queue pair without counting the break; returns its path. `None`: the queue pair was broken before.
     pub(super) fn break_quietly<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -463,7 +465,8 @@ impl ReliablePairs {
         }
     }
 
-    /// Indices of queue pairs without a completion for longer than expected (`lost_completions.rs`).
+    /// Indices of queue pairs without a completion for longer than expected (`lost_completions.rs`). Records the
+    /// present progress of all queue pairs.
     pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
         let places = self.places();
         places
@@ -487,7 +490,7 @@ impl ReliablePairs {
             .observe(remote.and_then(|remote| remote.session.oldest_unacknowledged()))
     }
 
-    /// Whether any peer with a queue pair owes an acknowledgement.
+    /// Whether any peer with a queue pair has not acknowledged a packet of this process.
     pub(super) fn is_any_ack_pending(&self, peers: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let remote = peers.get(pair.path.peer);

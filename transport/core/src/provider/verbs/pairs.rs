@@ -94,7 +94,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let state = link.connection.state();
         match state {
             CarrierState::Disconnected => {}
-            // No packet has been sent over this queue pair.
+            // Not counted as a break: no packet has been sent over this queue pair.
             CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
                 self.break_quietly(end)
             }
@@ -402,7 +402,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.pairs.break_pair(index, rails, peers, &self.counts);
     }
 
-    /// Breaks a queue pair without counting it.
+    /// Breaks a queue pair without counting the break.
     pub(super) fn break_quietly(&mut self, index: u32) {
         let (rails, peers) = (&mut self.rails, &mut self.peers);
         self.pairs.break_quietly(index, rails, peers);
@@ -559,7 +559,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
     }
 
-    /// Repeats a note that had no answer; an answer to a request is repeated a limited number of times only.
+    /// Repeats a note that had no answer; after some repetitions, moves to another rail or abandons the path. If the
+    /// note accepts a queue pair, its repetitions are limited; then the queue pair is given up.
     pub(super) fn resend_or_give_up(&mut self, path: PeerPath, overdue: ConnectTimeout) {
         let state = self.peers.link(path).map(|link| link.connection.state());
         match state {
@@ -642,7 +643,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             remote.listed_owing = false;
             let joined = remote.pair_for_sends().is_some();
             if remote.session.take_ack_due(joined) {
-                // The main path may be broken by now.
+                // The acknowledgement goes over the rail of the peer's last packet: the main path may be broken by now.
                 let rail = remote.last_rail;
                 self.send_note(
                     PeerPath { peer, rail },

@@ -15,14 +15,14 @@ use super::wire::HEADER_BYTES;
 pub(super) struct VerbsPeer {
     /// The link in use for packets.
     pub(super) main: PeerPort,
-    /// Its host name, as an index into [`HostNames`](super::hosts::HostNames).
+    /// The peer's host name, as an index into [`HostNames`](super::hosts::HostNames).
     pub(super) host: u32,
     pub(super) session: Session,
-    /// Number of frames posted to it.
+    /// Number of frames posted to the peer.
     pub(super) packets: u32,
-    /// The number by which the peer addresses this process: the source field of packets and notes to it.
+    /// The number by which the peer addresses this process: the source field of packets and notes to the peer.
     pub(super) source_number: u32,
-    /// The rail of the last packet received from it.
+    /// The rail of the last packet received from the peer.
     pub(super) last_rail: u8,
     /// State that only peers with several links have.
     pub(super) more: Option<Box<More>>,
@@ -43,9 +43,9 @@ pub(super) struct VerbsPeer {
     address_requested: bool,
     /// Deadline set by [`PeerTable::arm`](super::peer_table::PeerTable::arm).
     pub(super) timer_ns: u64,
-    /// How long it has not answered.
+    /// How long the peer has not answered.
     silence: Silence,
-    /// Why it was given up. Boxed twice: there are thousands of peers, and hardly any of them has this.
+    /// Why the peer was given up. Boxed twice: there are thousands of peers, and hardly any of them is ever given up.
     lost: Option<Box<Box<str>>>,
 }
 
@@ -148,7 +148,8 @@ impl VerbsPeer {
         self.main.connection.note_reachable();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
-        // Until the strays are counted exactly, all writes of `immediates` count: none was posted on the new main link.
+        // Until the strays (writes that are not posted on the main link) are counted exactly, all writes of
+        // `immediates` count as strays: none was posted on the new main link.
         more.strays = self.immediates;
         self.session.resend_lossy();
         Some(more.links[place].connection.state())
@@ -171,12 +172,12 @@ impl VerbsPeer {
         self.more.as_mut().map_or(&mut [], |more| &mut more.links)
     }
 
-    /// All its links, the main one first.
+    /// All links of the peer, the main one first.
     pub(super) fn links(&self) -> impl Iterator<Item = &PeerPort> {
         std::iter::once(&self.main).chain(self.others())
     }
 
-    /// All its links, the main one first, mutable.
+    /// All links of the peer, the main one first, mutable.
     pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
         let others = self
             .more
@@ -294,7 +295,7 @@ impl VerbsPeer {
         is_new
     }
 
-    /// Why it was given up.
+    /// Why the peer was given up.
     pub(super) fn why_lost(&self) -> Option<&str> {
         self.lost.as_deref().map(|why| &**why)
     }

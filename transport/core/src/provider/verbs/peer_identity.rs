@@ -8,7 +8,7 @@ use crate::provider::tcp::StreamKey;
 /// Numbers and keys for a process of another job. That process gets the matching ones for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignPeer {
-    /// The number by which that process addresses this one: the source of packets to it.
+    /// The number by which that process addresses this one: the source field of packets to that process.
     pub source_number: u32,
     /// The [key](crate::NetworkSettings::with_key) of that process's job for datagrams.
     pub key: u32,
@@ -21,9 +21,9 @@ pub struct ForeignPeer {
 /// Numbers and key for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) struct PeerIdentity {
-    /// The number by which the peer addresses this process: the source of packets to it.
+    /// The number by which the peer addresses this process: the source field of packets to the peer.
     pub(in crate::provider) source_number: u32,
-    /// The Q_Key of datagrams to it.
+    /// The Q_Key of datagrams to the peer.
     pub(in crate::provider) key: u32,
     pub(in crate::provider) is_first: bool,
 }

@@ -25,9 +25,10 @@ pub(super) struct PeerPort {
     pub(super) path_mtu: PathMtuProbe,
     /// Reads and writes to be posted, oldest first.
     pub(super) waiting: Vec<u32>,
-    /// Breaks of its queue pair since the last packet over it.
+    /// How often the link's queue pair has broken since the last packet over a queue pair of the link.
     pub(super) breaks: u8,
-    /// Whether the peer's device did not answer a work request either.
+    /// Whether a work request on this link has failed since the last packet over its queue pair: the peer may be gone.
+    /// Flushes and missing receive buffers do not count.
     pub(super) is_suspected: bool,
 }
 
@@ -108,7 +109,7 @@ pub(super) fn is_any_near(ours: &[PortAddress], theirs: &[PortAddress]) -> bool 
         .any(|our| theirs.iter().any(|their| leads(our, their)))
 }
 
-/// Why no path leads from these ports to those, as text after a colon; `None`: there may be a path.
+/// Why no path leads from our ports to theirs, as text after a colon; `None`: there may be a path.
 pub(super) fn why_apart(ours: &[PortAddress], theirs: &[PortAddress]) -> Option<String> {
     if is_any_near(ours, theirs) {
         return None;
@@ -175,7 +176,7 @@ fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
     let (one_is_v4, other_is_v4) = (is_mapped(&one.gid), is_mapped(&other.gid));
     let common = (u128::from_be_bytes(one.gid) ^ u128::from_be_bytes(other.gid)).leading_zeros();
     match one.link {
-        // A subnet is one network; there are no routers between subnets.
+        // Only ports of one subnet (the prefix of 64 bits) reach each other: no routers between subnets are expected.
         LinkLayer::Infiniband => (common >= 64).then_some(64),
         LinkLayer::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
         // The prefix lengths are not known; most networks have /24.
@@ -191,7 +192,7 @@ fn is_mapped(gid: &[u8; 16]) -> bool {
 
 /// Length of the prefix of IPv4-mapped GIDs, in bits.
 const MAPPED_BITS: u32 = 96;
-/// Ports that are less near than this are most likely on separate networks.
+/// Ports with a lower [`nearness`] than this are most likely on separate networks.
 const LEAST_NEAR: u32 = 16;
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl PeerTable {
         !self.leaving.is_empty()
     }
 
-    /// Lists a peer with something unsent.
+    /// Adds a peer to the list of those with unsent packets or works, unless it is listed already.
     #[cold]
     pub(super) fn list_unsent(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_unsent, true) {
@@ -177,14 +177,14 @@ impl PeerTable {
         }
     }
 
-    /// Lists a peer to which this process may owe an acknowledgement.
+    /// Adds a peer to the list of those to which this process may owe an acknowledgement, unless it is listed already.
     pub(super) fn list_owing(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_owing, true) {
             self.owing.push(peer);
         }
     }
 
-    /// Lists a peer with a queue pair that is being closed.
+    /// Adds a peer to the list of those with a queue pair that is being closed, unless it is listed already.
     pub(super) fn list_leaving(&mut self, peer: u32) {
         if !mem::replace(&mut self.of(peer).listed_leaving, true) {
             self.leaving.push(peer);
@@ -201,7 +201,7 @@ impl PeerTable {
         }
     }
 
-    /// Takes the list of peers with something unsent; they may be listed again.
+    /// Takes the list of peers with unsent packets or works; these peers may be listed again.
     pub(super) fn take_unsent(&mut self) -> Vec<u32> {
         let unsent = mem::take(&mut self.unsent);
         for peer in &unsent {

@@ -274,8 +274,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         hopes
     }
 
-    /// Makes another link that can carry packets the main link of a peer; with `to`, only the link on that rail
-    /// qualifies. `false`: there is no such link.
+    /// Switches a peer's main link to another of its links, one that can carry packets; with `to`, only the link on
+    /// rail `to` qualifies. `false`: there is no such link.
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
@@ -298,7 +298,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.take_detour(peer, place)
     }
 
-    /// Makes the other link at `place` the peer's main one. `false`: there is none.
+    /// Makes the other link at `place` the peer's main link. `false`: `place` is `None`, or the peer has only one link.
     fn take_detour(&mut self, peer: u32, place: Option<usize>) -> bool {
         let Some(place) = place else { return false };
         let now_ns = self.schedule.now_ns;
@@ -330,7 +330,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let timeouts = remote.session.timeouts();
         if remote.last_rail != remote.main.rail && timeouts >= SOME_TIMEOUTS {
-            // The peer uses another rail, for whatever reason.
+            // The peer's packets arrive on another rail, whatever the reason: follows the peer to that rail.
             let to = Some(remote.last_rail);
             self.detour(peer, to);
         } else if timeouts >= MANY_TIMEOUTS {
@@ -399,7 +399,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 _ if is_main => {
                     self.detour(peer, None);
                 }
-                // Otherwise parts of transfers would wait for this rail.
+                // Breaks the queue pair: otherwise parts of transfers would wait for this rail.
                 Some(index) => self.break_pair(index),
                 None => {}
             }

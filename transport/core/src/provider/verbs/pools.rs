@@ -384,7 +384,7 @@ impl SlotPool {
         }
     }
 
-    /// Most memory of the pool, in bytes.
+    /// Maximum memory of the pool, in bytes.
     fn most_bytes(&self) -> usize {
         let slots = self.per_block * self.most_blocks;
         slots * (self.slot_bytes + size_of::<SlotUse>() + size_of::<Slot>())
@@ -553,7 +553,7 @@ impl BufferPool {
         }
     }
 
-    /// Most memory of the pool, in bytes.
+    /// Maximum memory of the pool, in bytes.
     fn most_bytes(&self) -> usize {
         self.per_block * self.most_blocks * (self.buffer_bytes + size_of::<Slot>())
     }
@@ -622,7 +622,7 @@ impl BufferPool {
     fn replenish_scarce<P: VerbsPort>(&mut self, port: &mut P) {
         self.post_spare(port);
         if self.posted < self.blocks.len() * self.per_block / 2 {
-            // Without more memory, the flow control of the network limits the senders.
+            // An error is ignored: without more memory, the flow control of the network limits the senders.
             let _ = self.grow(port);
         }
     }

@@ -79,7 +79,7 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
         }
     }
 
-    /// The Q_Key of its datagram queue pair.
+    /// The Q_Key of the port's datagram queue pair.
     fn datagram_key(&self) -> u32;
 
     /// Creates an address handle for a remote port.
@@ -216,7 +216,7 @@ pub(crate) struct PortAttr {
     pub(crate) device: String,
     /// Port number on its device, from 1.
     pub(crate) port: u8,
-    /// Whether it is active.
+    /// Whether the port is active.
     pub(crate) is_up: bool,
     /// `link`, `lid` and `gid` are the port's address, without the number of the datagram queue pair.
     pub(crate) link: LinkLayer,
@@ -234,7 +234,7 @@ pub(crate) struct PortAttr {
     pub(crate) message_bytes: u64,
     /// Outstanding reads and atomics per queue pair (`max_rd_atomic`).
     pub(crate) reads: u8,
-    /// Whether it supports atomics.
+    /// Whether the device supports atomics.
     pub(crate) atomics: bool,
     /// Work requests that one reliable queue pair holds.
     pub(crate) depth: u32,
@@ -357,7 +357,7 @@ pub(crate) struct QueuePairHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemotePair {
     pub(crate) address: PortAddress,
-    /// Its queue pair number.
+    /// Queue pair number of the remote end.
     pub(crate) number: u32,
     /// First packet sequence number that the remote end sends; 24 bits.
     pub(crate) rq_psn: u32,
@@ -370,12 +370,12 @@ pub(crate) struct RemotePair {
 /// A work request for a reliable queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkRequest<'a> {
-    /// Its `wr_id`, returned in the completion.
+    /// The `wr_id` of the request, returned in the completion.
     pub(crate) work: u64,
     pub(crate) operation: WorkOpcode,
     /// The data to send or write, or the destination of a read or of the old value of an atomic.
     pub(crate) body: WorkBody<'a>,
-    /// Whether it generates a completion.
+    /// Whether the request generates a completion when it succeeds.
     pub(crate) signaled: bool,
 }
 
@@ -451,7 +451,7 @@ pub(crate) enum WorkStatus {
 pub(crate) enum PortEvent {
     PortDown,
     PortUp,
-    /// Its LID or its GID table has changed.
+    /// The LID or the GID table of the port has changed.
     AddressChanged,
     /// The device is lost.
     DeviceLost,

@@ -41,8 +41,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         self.sends.has_for_long_note(&mut self.rails)
     }
 
-    /// Repeats the last note, which had no answer. A request is followed by an echo, and after some tries an echo is
-    /// sent alone: so a peer that has not polled for long does not find many long notes to process.
+    /// Repeats the last note, which had no answer. If a smaller MTU may be tried, a repeated request is followed by an
+    /// echo request, and after some tries only echo requests are sent: so a peer that has not polled for long does not
+    /// find many long notes to process.
     pub(super) fn resend_with_echo(&mut self, path: PeerPath, attempts: u8) {
         let Some(link) = self.peers.link(path) else {
             return;
@@ -98,9 +99,10 @@ impl<P: VerbsPort> VerbsLinks<P> {
             return;
         };
         if is_request {
-            // An echo without the answer before it counts as a miss. If there is no room, the answer might be missing
-            // for that reason, so the echo is not sent back. A request older than ours gets no answer either: if ours
-            // succeeds, none is needed.
+            // The peer counts an echo that arrives without the answer to its request as a miss. If there is no slot for
+            // a long note, the answer may be missing for that reason, so the echo is not sent back. An echo is not sent
+            // back either if the peer's request is older than a pending request of ours: if ours succeeds, the peer's
+            // needs no answer.
             let newest = link.connection.attempt();
             let is_old = is_newer(newest, attempt);
             if has_room && !(is_old && link.is_connecting()) {
@@ -113,7 +115,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         };
         let newest = link.connection.attempt();
         if is_newer(attempt, newest) {
-            // There were later attempts, which this process has not seen.
+            // The peer has made later attempts, whose requests did not arrive here: the next attempt gets a number
+            // after theirs.
             link.connection.refuse(attempt);
             link.connection.connect(end, now_ns);
             return self.resend_with_echo(path, 0);
@@ -174,12 +177,12 @@ impl<P: VerbsPort> VerbsLinks<P> {
     }
 }
 
-/// Compares numbers of attempts.
+/// Whether attempt number `one` is later than `other`; the numbers wrap around.
 fn is_newer(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// After this many repetitions of a padded request without an answer, only echoes are sent.
+/// After this many repetitions of a padded request without an answer, only echo requests are sent.
 const LONG_REQUESTS: u8 = 2;
 
 #[cfg(test)]
@@ -253,7 +256,8 @@ mod tests {
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
         let path = PeerPath { peer: 1, rail: 0 };
-        // The peer does not poll: after some requests only echoes are sent, at growing intervals.
+        // The peer does not poll: after some requests for a queue pair, only echo requests are sent, at growing
+        // intervals.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);
             net.advance_until(net.now_ns() + 1_000_000);

@@ -91,7 +91,7 @@ impl<P: VerbsPort> Rail<P> {
         self.receives.give_back(buffer, &mut self.port);
     }
 
-    /// Whether it can carry packets now.
+    /// Whether the rail can carry packets now.
     pub(super) fn serves(&self) -> bool {
         !self.is_down && self.lost.is_none()
     }
@@ -141,5 +141,6 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
 pub(super) const RAIL_SHIFT: u32 = 28;
 const _: () = assert!(MOST_RAILS == 4, "two bits in the names of buffers");
 /// This bit is never set in the number of a buffer lent to the caller. Below the bits of the rail, the number is the
-/// index of a receive buffer or of a frame assembled from several packets, and no process has memory for so many.
+/// index of a receive buffer or of a frame assembled from several packets, which stays below this bit: no process has
+/// memory for so many.
 pub(in crate::provider) const FREE_BIT: u32 = 1 << (RAIL_SHIFT - 1);

@@ -145,7 +145,8 @@ impl RegionRegistry {
         ))
     }
 
-    /// Withdraws a key; returns the memory, if no other key names it. The caller deregisters it, or returns its buffer.
+    /// Withdraws a key; returns the memory if it was registered or copied for this key, and the caller deregisters it
+    /// or returns its buffer. `None`: the memory stays registered.
     pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<ExportedRegion> {
         self.lent = self.lent.saturating_sub(1);
         self.exports.remove(&(rail_of(key.check), low(key.check)))
@@ -165,7 +166,8 @@ impl RegionRegistry {
         }
     }
 
-    /// The regions of memory exported to this peer under this check value; `None`: part of the range is outside.
+    /// The regions of memory exported to this peer under this check value. `None`: there is no such memory, or the
+    /// range is empty or not inside that memory.
     pub(super) fn exported(
         &self,
         peer: u32,

@@ -122,7 +122,7 @@ impl<C: Carrier> RocePort<C> {
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
-        // The caller of this turn takes its completions.
+        // The caller of this turn polls the completions itself, so they need not wake a thread.
         self.update_wake(false);
     }
 
@@ -134,8 +134,8 @@ impl<C: Carrier> RocePort<C> {
     }
 
     /// Hands `count` packets of the last burst to their queue pairs. In a long burst, responses are also sent before
-    /// its end, so that the peer need not wait. While a response from a peer is overdue, none are sent in between: the
-    /// overdue response may be among the remaining packets.
+    /// its end, so that the peer need not wait. While a response from a peer is overdue, nothing is sent before the end
+    /// of the burst: the overdue response may be among the remaining packets.
     fn deliver_burst(&mut self, now_ns: u64, count: usize) {
         self.has_activity |= count != 0;
         for index in 0..count {
@@ -284,7 +284,7 @@ impl RoceQueues {
         count
     }
 
-    /// Hands the next packet to the carrier, which has room for it; `false`: there is none.
+    /// Hands the next packet to the carrier, which has room for one; `false`: there is no packet to send.
     fn send_next(&mut self, now_ns: u64, exit: &mut PacketWriter<'_, impl Carrier>) -> bool {
         if self.has_datagrams {
             let outgoing = self.datagrams.next_outgoing(&self.regions);
@@ -322,7 +322,7 @@ fn piece(piece: super::port::Sge) -> RoceSge {
     }
 }
 
-/// Packets of a burst that are handled before something is sent.
+/// Number of packets of a burst that are handled before responses are sent.
 const MOST_DELIVERED: usize = 32;
 /// Maximum number of packets sent in one turn. The others wait for the next turn: sending all would take so long that
 /// arriving packets are dropped meanwhile.

@@ -51,8 +51,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         Ok(())
     }
 
-    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair if nothing has to be sent
-    /// before. `false`: nothing was done.
+    /// The fast path, nearly always taken: sends a short frame over the peer's queue pair, if nothing has to be sent
+    /// before this frame. `false`: nothing was done.
     #[inline(always)]
     pub(super) fn send_straight(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
         let Some(remote) = self.links.peers.get_mut(to) else {
@@ -239,7 +239,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let remote = links.peers.of(peer);
         let path = remote.path(peer);
         let is_too_long = due.bytes as usize > remote.datagram_bytes();
-        // Making a queue pair discovers the path MTU.
+        // A long packet without acknowledgement may exceed the path MTU: a queue pair is requested, since making it
+        // discovers the path MTU.
         let is_doubted = due.bytes > SURE_BYTES && remote.session.timeouts() >= SOME_TIMEOUTS;
         // A peer may time out only because it computes: that is no reason to close the queue pair of another peer.
         let may_be = is_doubted && links.rails.has_room_for_pair(&links.limits);
@@ -454,8 +455,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.poll_sends();
     }
 
-    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). After a sleep, the process checks
-    /// this when it wakes.
+    /// Breaks queue pairs whose device has lost a completion (`lost_completions.rs`). No timer wakes a sleeping process
+    /// for this check: the check is made when the process next wakes.
     pub(super) fn break_lost(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {

@@ -47,7 +47,7 @@ impl NetworkSettings {
         Self { rails, ..self }
     }
 
-    /// Rank of this process on its node: local ranks start with different ports, if there are several.
+    /// Rank of this process on its node: consecutive local ranks start with consecutive ports, in turn.
     #[must_use]
     pub fn of_local_rank(self, local_rank: u32) -> Self {
         Self { local_rank, ..self }

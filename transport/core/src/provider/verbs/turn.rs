@@ -187,8 +187,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.streams.links.notices.next_remark()
     }
 
-    /// Arms the completion queues and polls once more. `true`: nothing is pending, and the next completion raises an
-    /// event.
+    /// Arms the completion queues, then polls. `true`: nothing is pending, and the next completion raises an event.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
         if self.streams.links.rails.take_activity() || !self.streams.links.rails.arm() {
             return false;

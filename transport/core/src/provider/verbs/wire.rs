@@ -8,7 +8,7 @@
 //! |      0 |     1 | what     | [`PACKET`] |
 //! |      1 |     1 | kind     | of the frame, the caller's |
 //! |      2 |     2 | flags    | of the frame, the caller's |
-//! |      4 |     4 | source   | number of the sender at the receiver: its rank within a job |
+//! |      4 |     4 | source   | number by which the receiver identifies the sender: its rank within a job |
 //! |      8 |     4 | number   | in the sender's stream to this peer |
 //! |     12 |     4 | next     | number of the next packet that the sender expects |
 //! |     16 |     8 | beyond   | bit i: the sender has received packet `next + 1 + i` |
@@ -81,9 +81,9 @@ pub(super) type LinkMessage = session::LinkMessage<PairEnd>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PairEnd {
     pub(super) number: u32,
-    /// Packet sequence number of the first packet that it sends; 24 bits.
+    /// Packet sequence number of the first packet that this end sends; 24 bits.
     pub(super) first: u32,
-    /// Its MTU in bytes: a power of two from 256 to 4096.
+    /// MTU of the queue pair in bytes: a power of two from 256 to 4096.
     pub(super) packet_bytes: u32,
 }
 

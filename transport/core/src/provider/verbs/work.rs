@@ -48,7 +48,7 @@ pub(in crate::provider) enum WorkKind {
 pub(super) struct Work {
     pub(super) peer: u32,
     pub(super) id: WorkId,
-    /// Its position in the order of all works of this process.
+    /// Position of the work in the order of all works of this process.
     pub(super) serial: u64,
     /// The lease of the memory. `None` for a share, whose whole has the lease, and for a peer's fetch, whose memory is
     /// exported.
@@ -67,7 +67,7 @@ pub(super) struct Work {
     /// Bytes posted; the first `ended` of these have completed, since parts end in order.
     pub(super) posted: u64,
     pub(super) ended: u64,
-    /// Its outstanding work requests.
+    /// Number of outstanding work requests of the work.
     pub(super) in_flight: u32,
     /// Whether some of its parts must be posted again.
     pub(super) again: bool,
@@ -161,7 +161,7 @@ impl Work {
         }
     }
 
-    /// Its memory, and how it must be registered.
+    /// The memory of the work, and how that memory must be registered.
     pub(super) fn stretch(&self) -> WorkMemory {
         WorkMemory {
             base: self.base,
@@ -207,8 +207,8 @@ impl Work {
 }
 
 impl VerbsTransfers {
-    /// Posts a write. A write with an immediate needs room for the packet that carries the immediate; without room, the
-    /// lease is returned.
+    /// Posts a write. A write with an immediate must be posted now, together with the packet that carries the
+    /// immediate; if that is impossible (something waits, or there is no queue pair or no room), the lease is returned.
     pub(super) fn post_write<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -408,7 +408,7 @@ impl VerbsTransfers {
             return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
-            // Empty memory has no key either.
+            // The memory has no key, because it is empty or could not be registered.
             let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
             return Some(if is_empty {
                 WorkOutcome::Done
@@ -481,7 +481,8 @@ impl VerbsTransfers {
         }
     }
 
-    /// Works need a queue pair. If the peer refuses one, they move to another link or fail.
+    /// Requests a queue pair for the works that wait on a path. If the peer refuses, the works move to another link, or
+    /// fail.
     fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, path: PeerPath) {
         let hopes = streams.links.may_get_pair(path);
         // If another link has just become the main one, all waiting works move there soon.
@@ -593,8 +594,9 @@ impl VerbsTransfers {
         }
     }
 
-    /// Ends all works after all ports are lost (`device_lost`: with their devices). Their completions may never come,
-    /// but deregistered memory is not accessed any more. All peers are lost, so the freed places are not used again.
+    /// Ends all works after all ports are lost (`device_lost`: with their devices), except those whose memory a device
+    /// may still access. The completions of these works may never come, but deregistered memory is not accessed any
+    /// more. All peers are lost, so the freed places are not used again.
     pub(super) fn end_all_works<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,
@@ -608,8 +610,8 @@ impl VerbsTransfers {
                 // This work ends with the last of its shares.
                 continue;
             }
-            // Devices may still access memory that stays registered, unless they are gone; a bounce buffer is memory of
-            // our own, not of the caller.
+            // For a work in flight, the device, unless it is lost, may still access memory that stays registered.
+            // Bounce buffers do not matter: they are memory of our own, not of the caller.
             if work.region().is_none()
                 && work.bounce.is_none()
                 && work.in_flight != 0
@@ -783,7 +785,7 @@ impl VerbsTransfers {
         streams: &mut VerbsStreams<P>,
         path: PeerPath,
     ) -> Vec<(u8, u8)> {
-        // A queue pair that was connected before is requested again.
+        // Links whose queue pair broke count too: a queue pair that was connected before is requested again.
         let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
         let mut tried: Vec<&PeerPort> = streams
             .links

@@ -56,9 +56,9 @@ pub(super) enum Pushed {
 pub(super) enum Settled {
     /// Other parts are in flight, or are still to be posted.
     InFlight,
-    /// It has ended, with its `outcome`.
+    /// The work has ended, with its `outcome`.
     Ended,
-    /// Its failed parts are to be posted again.
+    /// The failed parts of the work are to be posted again.
     Again,
 }
 
@@ -383,8 +383,8 @@ impl Works {
         }
     }
 
-    /// The peer's device refused the key for a work's rail, which may be outdated. `true`: there is a key for another
-    /// rail.
+    /// The peer's device refused the key for a work's rail, which may be outdated: drops this key if the work has a key
+    /// for another rail (`true`). For an atomic operation always `false`.
     fn drop_key(&mut self, index: u32, peers: &PeerTable) -> bool {
         let work = self.all.get_mut(index);
         let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {

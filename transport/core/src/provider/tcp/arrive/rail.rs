@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receiving over rails: requests for data of this process, and data that it has requested over the rail. Any other
-//! packet ends the rail, and after several the peer is lost; violations on its line count too.
+//! packet ends the rail. After several such violations the peer is lost; violations on the peer's line count too.
 
 use std::io;
 
@@ -20,7 +20,7 @@ impl<S: Sockets> Tcp<S> {
     /// Polls the rails on which something is expected. `true`: something has arrived.
     pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
         let mut has_come = false;
-        // Rails may end meanwhile: the last one then moves to the index of the one that ended.
+        // A rail that ends meanwhile is removed from the list. Going backwards, no other rail is skipped.
         for index in (0..self.links.moving.len()).rev() {
             if let Some(one) = self.links.moving.get(index).copied() {
                 has_come |= self.take_rail(one.peer, one.sock);
@@ -33,7 +33,8 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Receives and processes bytes from a rail, up to some share. `true`: some were received, or the rail broke.
+    /// Receives and processes bytes from a rail, up to a limit for one turn. `true`: some were received, or the rail
+    /// broke.
     pub(in crate::provider::tcp) fn take_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(rail) = self.links.rail(peer, sock) else {
@@ -57,7 +58,7 @@ impl<S: Sockets> Tcp<S> {
             if self.links.rail(peer, sock).is_some() {
                 self.links.watch(peer, sock);
                 self.links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
-                // Other rails may be missing.
+                // Other rails may have ended, or not be made yet.
                 self.links.want_rails(peer, u64::MAX);
             }
             self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
@@ -66,7 +67,8 @@ impl<S: Sockets> Tcp<S> {
         has_come
     }
 
-    /// Consumes the waiting bytes of a rail and receives more, up to some share; returns the number of bytes received.
+    /// Consumes the waiting bytes of a rail and receives more, up to a limit for one turn; returns the number of bytes
+    /// received.
     fn take_some_of_rail(
         &mut self,
         peer: u32,
@@ -121,7 +123,7 @@ impl<S: Sockets> Tcp<S> {
             return;
         };
         if let Some(line) = &mut side.line {
-            // The line is kept while data move over its rails.
+            // A line counts as busy, and is not evicted for now, also while data move over the rails beside it.
             line.moved_ns = now_ns;
         }
         if let Some(rail) = side.rails.find(sock) {
@@ -132,7 +134,7 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Handles the waiting bytes.
+    /// Handles the next packet, or the next data of a packet, in the waiting bytes.
     fn step_rail(&mut self, peer: u32, sock: Sock, buffer: &mut TcpRecvBuffer) -> TcpRecvStep {
         let Some(rail) = self.links.rail(peer, sock) else {
             return TcpRecvStep::Lacks;
@@ -179,7 +181,8 @@ impl<S: Sockets> Tcp<S> {
         }
     }
 
-    /// Handles the next data of a packet, or the last ones.
+    /// Handles the next data of a packet. When all of its data have arrived, also handles the arrival of the requested
+    /// part.
     fn step_rail_inflow(
         &mut self,
         peer: u32,

@@ -27,8 +27,7 @@ fn a_process_without_connections_makes_few_system_calls() {
         polls += 1;
         assert!(polls < 60, "it does not come");
     }
-    // With a connection the process checks all sockets at least in one of 8 turns; after long silence, in one of 8
-    // turns only.
+    // With a connection, at least one of 8 turns checks all sockets; after long silence, only about one of 8 does.
     assert!(event_polls_in(&mut world, 64) >= 8);
     event_polls_in(&mut world, 10_000);
     let event_polls = event_polls_in(&mut world, 800);
@@ -79,7 +78,8 @@ fn sends_after_several_completions_leave_together() {
     world.send(1, 0);
     world.until("the connection", |world| world.received[0][1] == 1);
     world.all[0].promise_uncork();
-    // In the second case the caller breaks its promise, and the next poll does what `uncork` would have done.
+    // If `forgets`, the caller does not call `uncork` as promised, and the next poll does what `uncork` would have
+    // done.
     for forgets in [false, true] {
         (0..3).for_each(|_| world.send(1, 0));
         world.net.pass(SECOND);

@@ -33,7 +33,7 @@ fn concurrent_connects_are_limited() {
         assert!(calls.len() <= MOST_CALLS);
         all_have_received(world)
     });
-    // Each peer has two addresses, and one connection with it stays.
+    // A call makes one connection to each of the two addresses of its peer; one of the two stays.
     let peak = world.net.peak(0);
     assert!(peak <= MANY as usize + MOST_CALLS, "{peak} connections");
     assert_eq!(world.all[0].links.calls.under_way().len(), 0);
@@ -42,7 +42,7 @@ fn concurrent_connects_are_limited() {
 #[test]
 fn unresponsive_peers_do_not_delay_connects_to_others() {
     let mut world = World::new(calm(usize::MAX), 1000);
-    // These are more peers than may be called (connected to) at a time.
+    // More peers compute than may be called (connected to) at a time.
     world.busy = (1..100).collect();
     (1..MANY).for_each(|peer| world.send(0, peer));
     for _ in 0..100 {
@@ -98,8 +98,8 @@ fn connects_set_aside_stay_within_the_connection_limit() {
     let mut world = World::new(calm(usize::MAX), lines);
     connect_all_in_vain(&mut world);
     let (peak, lines) = (world.net.peak(0), lines as usize);
-    // Each call in its turn has two connections. One more connection belongs to the call to the last rank, whose second
-    // address leads to rank 0 itself.
+    // Each call in its turn has two connections. The second address of the last rank leads to rank 0 itself, which
+    // holds the other end of that connection too: one more.
     let most = lines + 2 * MOST_CALLS + 1;
     assert!((2 * lines..=most).contains(&peak), "{peak} connections");
     assert_eq!(world.all[0].links.calls.all().count(), MANY as usize - 1);
@@ -135,7 +135,8 @@ fn a_connect_set_aside_that_is_closed_is_retried() {
     let mut world = World::new(calm(usize::MAX), 1000);
     connect_all_in_vain(&mut world);
     assert!(world.all[0].links.calls.is_aside(7));
-    // The other ranks' systems have accepted rank 0's connections, which end there unprocessed.
+    // The connections from rank 0 wait in the accept queues of the other ranks, which compute; here the test accepts
+    // and closes them unprocessed.
     for peer in 1..MANY {
         let sockets = &mut world.all[peer as usize].links.sockets;
         while let Some((sock, _)) = sockets.accept().unwrap() {
@@ -175,7 +176,7 @@ fn idle_connections_beyond_the_limit_are_evicted() {
     }
     world.busy.clear();
     world.until("all", all_have_received);
-    // Everything has arrived; the timers evict the rest.
+    // Everything has arrived; the timers evict the connections above the limit.
     for _ in 0..64 {
         world.turn();
     }

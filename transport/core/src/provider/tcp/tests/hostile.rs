@@ -339,7 +339,7 @@ fn a_peer_that_violates_the_protocol_is_lost_after_some_attempts() {
             hostile.number += 5;
             hostile.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
         },
-        // Data of a read that was not posted, and an ANSWER to a work that was not posted.
+        // Data of a read that was not posted, and an ANSWER to a work request that was not posted.
         |hostile| hostile.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
         |hostile| {
             let answer = super::super::packet::TcpWorkReply {

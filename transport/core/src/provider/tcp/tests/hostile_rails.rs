@@ -100,7 +100,8 @@ fn rejected_rails_are_closed_and_warned_of_once() {
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
     }
     assert_eq!(tcp.links.counts.refused.get(), 3);
-    // A rail by the interface of the line is rejected without a warning, since the peer cannot detect that.
+    // A rail over the interface of the line is rejected without a warning: a peer cannot find out which addresses of
+    // this host are of one interface.
     let _first = HostilePeer::join(&mut tcp, 0, 1);
     let (_, verdict) = request_rail(&mut tcp, 0, "127.0.0.1", KEY);
     assert_eq!(verdict, Some(HandshakeVerdict::NoRail));

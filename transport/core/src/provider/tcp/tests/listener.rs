@@ -27,7 +27,8 @@ fn many_silent_connections_do_not_keep_waking_the_process() {
     );
     // The silent connections are closed after a moment, and a peer with the key is accepted after them.
     _ = HostilePeer::join(&mut tcp, 1, 1);
-    // As many ranks of a large job may connect at the same time, so there is no immediate warning.
+    // When a large job begins, its ranks may open this many connections at the same time, so there is no immediate
+    // warning.
     assert_eq!(complaint(&mut tcp), "");
     drop(crowd);
 }
@@ -46,7 +47,7 @@ fn a_full_listener_reopens_when_incoming_connections_end() {
     assert!(due(&world) > Duration::from_millis(90), "{:?}", due(&world));
     (0..1000).for_each(|_| world.turn());
     assert!(!has_incoming_event(&mut world.all[0]));
-    // A connection that ends makes room, which is used soon; too many others still wait.
+    // A connection that ends makes room for one other, which is accepted soon; more still wait than there is room for.
     let sockets = &mut world.all[1].links.sockets;
     let (first, rest) = crowd.split_first().unwrap();
     sockets.close(*first);

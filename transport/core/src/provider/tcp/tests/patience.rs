@@ -13,7 +13,7 @@ fn calm(ranks: u32) -> World {
     World::new(StreamsConfig::of(0, ranks), 8)
 }
 
-/// Runs turns for this time, as often as a waiting process would.
+/// Polls all processes during `seconds` of simulated time, about as often as waiting processes would poll.
 fn pass(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 10 {
         for _ in 0..64 {
@@ -35,7 +35,7 @@ fn a_hanging_connect_does_not_block_the_peers_connect() {
     world.all[0].set_peer_address(Peer(1), Some(&record));
     world.send(0, 1);
     pass(&mut world, 1);
-    // If the call of rank 0 counted for ever, rank 1 would always get the verdict to yield, since rank 0 has
+    // If the connection attempt of rank 0 counted for ever, rank 1 would always have to yield to it, since rank 0 has
     // precedence.
     world.send(1, 0);
     pass(&mut world, 4);

@@ -217,7 +217,7 @@ fn a_computing_peer_keeps_its_rails() {
 
 #[test]
 fn rails_are_evicted_before_other_connections() {
-    // Few connections are allowed in the first case, few descriptors in the second: one of the connections that are
+    // The limit is two connections in the first case, five descriptors in the second. One of the connections that are
     // tried leads back to rank 0.
     for (pairs, most_open) in [(2, usize::MAX), (1000, 5)] {
         let config = StreamsConfig {

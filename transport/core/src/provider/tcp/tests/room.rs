@@ -8,7 +8,7 @@ use super::world::{HEAD, SECOND, World};
 use crate::provider::verbs::WorkKind;
 use crate::{Peer, WorkId};
 
-/// Runs turns until connections of other ranks have replaced that between ranks 0 and 1.
+/// Runs turns until connections of other ranks have replaced the connection between ranks 0 and 1.
 fn crowd_out(world: &mut World) {
     for _ in 0..100 {
         for (from, to) in [(2, 0), (3, 1)] {
@@ -91,9 +91,9 @@ fn a_connection_with_a_waiting_frame_is_not_evicted() {
     assert!(given_up > 10, "others take turns: {given_up}");
 }
 
-/// If `by_first`, rank 0 reads or writes memory of all other ranks; otherwise they read or write its memory. A turn is
-/// long: the transfer of one piece takes part of the time for which a connection may stay. Returns also the maximum
-/// number of connections that rank 0 had at a time.
+/// If `by_first`, rank 0 reads or writes memory of all other ranks; otherwise all other ranks read or write memory of
+/// rank 0. A turn is long: the transfer of one piece takes part of the time for which a connection may stay. Returns
+/// also the maximum number of connections that rank 0 had at a time.
 fn move_data(
     config: StreamsConfig,
     pairs: u32,
@@ -153,11 +153,12 @@ fn connections_stay_bounded_while_many_peers_move_data() {
     let (ranks, pairs) = (200, 4);
     for transfer in TRANSFERS {
         let (world, most) = move_data(StreamsConfig::of(0, ranks), pairs, 64 << 10, transfer);
-        // Twice the limit, the unauthenticated incoming connections, and the outgoing attempts.
+        // The sum of twice the limit of connections, the unauthenticated incoming connections, and the outgoing
+        // attempts.
         assert!(most <= 2 * 4 + 64 + MOST_CALLS, "{transfer:?}: {most}");
         assert!(world.complaints.is_empty(), "{:?}", world.complaints);
     }
 }
 
-/// Maximum number of bodies that a peer has lent at a time.
+/// Maximum number of frame bodies of one peer that its receiver has not released yet.
 const MOST_LENT: u32 = 32;

@@ -47,7 +47,7 @@ fn an_incoming_connection_of_another_version_is_answered_and_warned_of_once() {
     let ours = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
     let hello = [7; proof::HELLO_BYTES];
     let magic = &ours[..8];
-    // Shorter than a HELLO of this version, as long, and longer.
+    // These messages are shorter than a HELLO of this version, as long as one, and longer.
     for bytes in [44, proof::HELLO_BYTES, 60] {
         let to = SocketAddr::from(([10, 0, 0, 0], 1));
         let sock = world.all[1].links.sockets.connect(to).unwrap();

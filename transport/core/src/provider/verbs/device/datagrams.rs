@@ -22,6 +22,7 @@ pub(super) struct Repair {
     buffers: Vec<(u64, Sge)>,
 }
 
+/// The state of a mark: to be posted (`Wanted`), posted, or completed (`Back`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mark {
     #[default]
@@ -31,7 +32,7 @@ pub(super) enum Mark {
 }
 
 impl VerbsDevice {
-    /// Handles a completion with an error. `true`: it is that of a mark, and is not returned to the caller.
+    /// Handles a completion with an error. `true`: it is the completion of a mark, and is not returned to the caller.
     #[cold]
     pub(super) fn take_failure(&mut self, which: CqKind, done: &PortCompletion) -> bool {
         if done.number != self.datagram_number {

@@ -28,7 +28,8 @@ pub(crate) struct DiscoveredPort {
     pub(crate) packet_bytes: u32,
     /// Rate in Mbit/s; 0: unknown.
     pub(crate) rate_mbps: u32,
-    /// Reads and atomics that a queue pair can have in flight, as initiator and as target.
+    /// Maximum number of reads and atomics in flight on one queue pair: the least of the device's limits as initiator
+    /// and as target and of the setting.
     pub(crate) reads: u8,
     /// Whether the kernel implements the device in software.
     pub(crate) in_software: bool,
@@ -187,7 +188,8 @@ fn link_of(attributes: &ibv_port_attr) -> Option<LinkLayer> {
     }
 }
 
-/// Reads and atomics that a device can have in flight both as target and as initiator.
+/// Maximum number of reads and atomics in flight on one queue pair: the lesser of a device's limits as target and as
+/// initiator, at most [`MOST_READS`].
 fn reads_at_once(as_owner: i32, as_reader: i32) -> u8 {
     let reads = as_owner.min(as_reader);
     u8::try_from(reads.clamp(0, MOST_READS)).unwrap_or(0)

@@ -92,8 +92,8 @@ pub(super) fn device_attributes(
     // SAFETY: a live context, and room for the result.
     let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
     check("ibv_query_device", answer)?;
-    // SAFETY: the structure consists of numbers, so all zeros are a value of it, and so is whatever the library has
-    // written.
+    // SAFETY: the structure consists of numbers, so all zeros are a valid value, and so are any bytes that the library
+    // has written.
     Ok(unsafe { attributes.assume_init() })
 }
 

@@ -41,8 +41,8 @@ pub(super) struct FakeAdapter {
     sends: CompletionQueue,
     receives: CompletionQueue,
     has_event: bool,
-    /// The latest end of its process's sleep. `true`: the process has no deadline of its own, so an event should wake
-    /// it earlier. `None`: the process does not sleep.
+    /// Time at which the sleep of the port's process ends at the latest. `true`: the process has no deadline of its
+    /// own, so an event should wake it earlier. `None`: the process does not sleep.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
     held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
@@ -126,27 +126,27 @@ impl FakeAdapter {
         }
     }
 
-    /// Whether its process exists and the device works.
+    /// Whether the process of the port exists and the device works.
     pub(super) fn is_open(&self) -> bool {
         self.state == FakeAdapterState::Open
     }
 
-    /// Whether its process has ended, and its objects with it.
+    /// Whether the process of the port has ended, and with it the objects of the port.
     pub(super) fn has_ended(&self) -> bool {
         self.state == FakeAdapterState::Ended
     }
 
-    /// Whether it can carry packets.
+    /// Whether the port can carry packets.
     pub(super) fn carries(&self) -> bool {
         self.is_open() && self.facts.is_up
     }
 
-    /// Whether its process is running.
+    /// Whether the process of the port is running.
     pub(super) fn runs(&self, now: u64) -> bool {
         self.running.is_on && now >= self.paused_until
     }
 
-    /// Whether calls of its process have any effect now.
+    /// Whether calls of the port's process have any effect now.
     pub(super) fn works(&self, now: u64) -> bool {
         self.is_open() && self.runs(now)
     }
@@ -233,8 +233,8 @@ impl FakeAdapter {
         self.has_event = false;
     }
 
-    /// Puts its process to sleep until `until` at most. `is_limit`: the process has no deadline of its own; a sleep
-    /// that no event ends before `until` counts as overslept.
+    /// Puts the port's process to sleep until `until` at most. `is_limit`: the process has no deadline of its own; a
+    /// sleep that no event ends before `until` counts as overslept.
     pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
         self.sleeps_until = Some((until, is_limit));
     }

@@ -21,7 +21,7 @@ pub struct FakeConfig {
     pub duplicate_permille: u32,
     /// Packets of reliable queue pairs lost, per 1000; from 500 on, hardly any work request succeeds.
     pub pair_loss_permille: u32,
-    /// Work requests that break a reliable queue pair, per 1000: half of them after they were carried out.
+    /// Work requests that break a reliable queue pair, per 1000; half of these requests are carried out first.
     pub break_permille: u32,
     /// Reads that complete successfully without data, per 1000. The queue pair then breaks, as with Soft-RoCE when a
     /// part of the response is lost. If this is not 0, the device reports unreliable reads.

@@ -167,7 +167,8 @@ impl FakeNetState {
         back.chain(first).min()
     }
 
-    /// Processes all events of the next time that has any. `false`: no event is due until `limit`.
+    /// Advances the clock to the next time at which something happens, and processes the events that are due then.
+    /// `false`: nothing happens up to the time `limit`, and the clock is unchanged.
     pub(super) fn advance(&mut self, limit: u64) -> bool {
         let Some(next) = self.next_time().filter(|next| *next <= limit) else {
             return false;
@@ -431,7 +432,8 @@ impl FakeNetState {
 }
 
 impl FakeAdapter {
-    /// When the port comes up again or its process runs again, whichever is earlier; `None`: neither is off.
+    /// When the port comes up again or its process runs again, whichever is earlier; `None`: the port is up and its
+    /// process runs.
     fn comes_back(&self) -> Option<u64> {
         let toggles = [self.up, self.running];
         let off = toggles

@@ -48,7 +48,7 @@ pub(super) struct FakePair {
     answered: VecDeque<(u32, u64)>,
     /// When the next response may be sent: responses keep the order of the requests.
     pub(super) reply_free_at: u64,
-    /// Time at which the latest packet that it has sent arrives: packets are not reordered.
+    /// Time at which the latest packet that this end has sent arrives: packets are not reordered.
     pub(super) last_arrival: u64,
 }
 
@@ -122,7 +122,7 @@ pub(super) enum FakePacketKind {
 }
 
 impl FakePacketKind {
-    /// Length of its payload, in bytes.
+    /// Length of the packet's payload, in bytes.
     pub(super) fn bytes(&self) -> u32 {
         let bytes = match self {
             Self::Request { bytes, .. } | Self::Answer(FakeAnswer::Done(bytes)) => bytes.len(),
@@ -151,9 +151,9 @@ pub(super) enum FakePsnOrder {
     Next,
     /// A duplicate.
     Again,
-    /// Packets before it are missing.
+    /// Packets before this one are missing.
     Ahead,
-    /// It does not belong to this connection.
+    /// The packet does not belong to this connection.
     Stray,
 }
 
@@ -194,7 +194,7 @@ impl FakePair {
         self.joined = Some(joined);
     }
 
-    /// Its answer timeout, if the timeout for exponent 14 is `usual_ns`.
+    /// The answer timeout of this queue pair, if the timeout for exponent 14 is `usual_ns`.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
         let exponent = self.joined.map_or(14, |joined| joined.remote.timeout_exp);
         (usual_ns << exponent.saturating_sub(14)) >> 14_u8.saturating_sub(exponent)
@@ -308,13 +308,13 @@ impl FakePair {
 }
 
 impl FakeWork {
-    /// Whether its response carries data: reads and atomics count against the limit of reads, and each needs a response
-    /// of its own.
+    /// Whether the response to the request carries data: reads and atomics count against the limit of reads, and each
+    /// needs a response of its own.
     pub(super) fn returns_data(&self) -> bool {
         !matches!(self.operation, WorkOpcode::Send | WorkOpcode::Write { .. })
     }
 
-    /// Number of bytes that it moves.
+    /// Number of bytes that the request moves.
     pub(super) fn bytes(&self) -> u32 {
         self.body.bytes()
     }

@@ -68,7 +68,7 @@ impl FakeNet {
     reason = "what tests ask, and whoever moves the network's clock; no provider needs all of it"
 )]
 impl FakePort {
-    /// Its number on the network: ports are numbered from 0 as they are opened.
+    /// The number of this port on the network: ports are numbered from 0 as they are opened.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }

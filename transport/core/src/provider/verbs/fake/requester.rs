@@ -340,7 +340,7 @@ impl FakeNetState {
         for _ in 0..before {
             let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
             if oldest.is_none_or(|work| work.returns_data()) {
-                // A read or an atomic needs a response of its own: that was lost.
+                // A read or an atomic needs a response of its own, which was lost.
                 return self.retransmit_all(serial);
             }
             if !self.end_well(serial, &[]) {

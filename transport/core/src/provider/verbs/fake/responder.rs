@@ -206,7 +206,7 @@ impl FakeNetState {
         }
     }
 
-    /// Sends responses in the order of the requests; the data of a read may be taken late.
+    /// Schedules a response, in the order of the requests. The data of a read are taken only when its response is sent.
     fn reply_later(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let late = match reply {
             FakeReply::Read { .. } => self

@@ -52,7 +52,7 @@ impl CompletionEvent {
         self.watcher.as_fd()
     }
 
-    /// Whether a thread may sleep on it.
+    /// Whether a thread may sleep on the descriptor.
     pub(super) fn is_armed(&self) -> bool {
         self.is_armed
     }

@@ -230,7 +230,7 @@ impl Carrier for Dpdk {
     }
 }
 
-/// For smaller payloads, three buffers cost more than a copy.
+/// Payloads below this size are copied: for these, the three buffers of a packet in place cost more than a copy.
 const LEAST_LENT_BYTES: u32 = 1024;
 /// Maximum number of bursts with only frames for others that are received in one turn: more than a device queues.
 const MOST_FOREIGN_BURSTS: usize = 64;

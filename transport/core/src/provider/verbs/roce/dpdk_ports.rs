@@ -79,7 +79,8 @@ impl DpdkConfig {
         Ok(port)
     }
 
-    /// Checks that the gateway is on the link, and that some addresses are not on the link.
+    /// Checks that the gateway is in the network of the port's address, and that this network does not contain all
+    /// addresses.
     fn check_gateway(&self) -> Result<(), String> {
         let SubnetRoute {
             prefix_bits,

@@ -42,6 +42,7 @@ pub struct PacketFaults {
 #[derive(Clone, Debug)]
 pub struct PacketNet(Arc<Mutex<PacketNetState>>);
 
+/// The state of the faulty network, which its places share.
 #[derive(Debug)]
 struct PacketNetState {
     faults: PacketFaults,
@@ -55,6 +56,7 @@ struct PacketNetState {
     in_flight: BTreeMap<(u64, u64), PacketInFlight>,
 }
 
+/// A packet that has not arrived yet.
 #[derive(Clone, Debug)]
 struct PacketInFlight {
     from: SocketAddr,

@@ -26,7 +26,7 @@ pub(super) struct GsoQueue {
 #[derive(Clone, Copy, Debug)]
 struct GsoBatch {
     to: SocketAddr,
-    /// Length of every packet but the last.
+    /// Length of each packet except the last, which may be shorter.
     packet_bytes: usize,
     bytes: usize,
     packets: usize,

@@ -96,14 +96,14 @@ struct PairSlot {
     /// Number of the present queue pair, or of the last one.
     number: u32,
     is_taken: bool,
-    /// `None`: it is not connected.
+    /// The engine of the queue pair; `None`: the queue pair is not connected.
     engine: Option<QueuePair>,
     is_ready: bool,
-    /// Whether it is broken and the process has been notified.
+    /// Whether the queue pair is broken and the process has been notified.
     is_known_broken: bool,
-    /// Its entry in `due`.
+    /// Time of the queue pair's entry in `due`; `None`: it has no entry.
     due_ns: Option<u64>,
-    /// Its statistics when they were last added to the counters.
+    /// The queue pair's statistics when they were last added to the counters.
     counted: CongestionCounts,
 }
 

@@ -60,7 +60,7 @@ struct RoceRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Removed {
     pub(super) bytes: u64,
-    /// Set if a carrier may still read the region.
+    /// The carrier's handle for the region, if the carrier may still read the region.
     pub(super) loan: Option<Loan>,
 }
 

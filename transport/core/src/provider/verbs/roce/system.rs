@@ -32,8 +32,8 @@ pub(super) struct UdpBatch {
 pub(super) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Maximum number of batches sent by one call.
 const SENT_AT_ONCE: usize = 16;
-/// Maximum number of batches received by one call. Responses are sent after all of these were handled: with a maximum
-/// of 16, both ends waited for each other more often.
+/// Maximum number of batches received by one call. Responses are sent only after all of these batches were handled.
+/// With a maximum of 16, each end waited more often for responses of the other end.
 pub(super) const RECEIVED_AT_ONCE: usize = 8;
 
 /// Sends a batch over a connected socket, without blocking; returns 1, the number of batches sent.
@@ -322,8 +322,8 @@ pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Resul
     set_option(socket, level, name, value)
 }
 
-/// MTU of the interface with this address. Queried by ioctl, since `/sys` may show the interfaces of another network
-/// namespace.
+/// MTU of the interface with the name `interface`, in bytes; `None`: it is unknown. The socket for the query is bound
+/// to `address`. Queried by ioctl, since `/sys` may show the interfaces of another network namespace.
 pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
     let socket = UdpSocket::bind((address, 0)).ok()?;
     // SAFETY: numbers, bytes and addresses, for all of which zeros are values.

@@ -84,7 +84,7 @@ impl Udp {
             waiting_bytes,
             gso: GsoQueue::new(),
             connected: ConnectedSockets::new(local),
-            // On a shared port, the kernel would coalesce packets for several processes.
+            // No coalescing on a shared port: the kernel would coalesce packets for several processes.
             history: RecvHistory::new(local.port() != PORT),
             came: [nothing; RECEIVED_AT_ONCE],
             buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
@@ -243,5 +243,5 @@ impl Carrier for Udp {
 
 /// Buffer size requested for each direction. Systems grant about 200 KiB to most users.
 pub(super) const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
-/// No datagram, and no batch of them, is longer.
+/// Length of a receive buffer, in bytes: no datagram, and no batch of datagrams, is longer.
 const BUFFER_BYTES: usize = 1 << 16;

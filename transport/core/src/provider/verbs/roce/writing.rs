@@ -107,7 +107,7 @@ pub(crate) struct PacketRest {
 }
 
 impl PacketRest {
-    /// Its length in bytes, with the checksum at its end.
+    /// Length of this rest in bytes, with the checksum at its end.
     pub(super) fn bytes(&self) -> usize {
         let payload = usize::try_from(self.part.bytes).unwrap_or(usize::MAX);
         payload + self.pad.len() + ICRC_BYTES

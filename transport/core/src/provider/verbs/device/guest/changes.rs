@@ -84,7 +84,7 @@ fn a_port_that_comes_back_up_works_again() {
 
     link_up();
     a.wait_event(PortEvent::PortUp);
-    // Some of the buffers may have completed once more.
+    // Some of the buffers may have completed again meanwhile.
     let mut one = [PortCompletion::default()];
     while a.device.poll(CqKind::Receives, &mut one) != 0 {}
     assert!(a.device.repair.is_none());

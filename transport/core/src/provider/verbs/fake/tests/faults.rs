@@ -227,7 +227,7 @@ fn a_vanished_process_does_not_respond() {
         other.port.create().err().map(|error| error.errno),
         Some(libc::EIO)
     );
-    // Its host still exists.
+    // The host of the killed process still exists.
     assert!(
         one.port
             .create_address_handle(&other.port.address())

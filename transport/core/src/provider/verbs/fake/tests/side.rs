@@ -62,7 +62,7 @@ impl Side {
         }
     }
 
-    /// Registers a part of the block once more.
+    /// Registers a part of the block as a further region.
     pub(super) fn register(&mut self, offset: usize, bytes: usize, access: RegionAccess) -> Region {
         self.try_register(offset, bytes, access).unwrap()
     }
@@ -205,5 +205,5 @@ pub(super) fn run_to(net: &FakeNet, time_ns: u64) {
 
 /// At this time a request posted at time 0 is on the wire.
 pub(super) const ON_THE_WIRE: u64 = 500;
-/// At this time the request has been carried out, and its response is on the wire.
+/// At this time a request posted at time 0 has been carried out, and its response is on the wire.
 pub(super) const CARRIED_OUT: u64 = 1_500;

@@ -71,7 +71,7 @@ impl<C: Carrier> Side<C> {
         }
     }
 
-    /// Registers a part of the block once more.
+    /// Registers a part of the block as a further region.
     pub(super) fn register(&mut self, offset: usize, bytes: usize, access: RegionAccess) -> Region {
         let base = self.block.at(offset, bytes);
         // SAFETY: as in `over`.
