@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Converts each kind of C parameter to the argument of a body. All accesses through a caller's pointer are here,
-//! except those to user data. Bodies are safe code.
+//! Converts each kind of C parameter to the argument of a body. The bodies access the program's memory only through
+//! these types, except for user data, so most bodies are safe code.
 //!
 //! | kind in mpi.api | in C | in the body | checks |
 //! |---|---|---|---|
@@ -34,8 +34,8 @@
 //! - **A1**, one value: the pointer is NULL, or a constant of the standard with the same meaning, or it points to one
 //!   aligned value of the C type. That value may be read (`in`), written (`out`) or both (`inout`).
 //! - **A2**, an array: A1 holds for as many values as the given length; a length of 0 requires nothing.
-//! - **A3**, an array of the body's length: A1 holds for as many values as the call uses by the standard. Bodies must
-//!   not call `slice` with a larger length.
+//! - **A3**, an array whose length the body determines: A1 holds for as many values as the call uses by the standard.
+//!   Bodies must not call `slice` with a larger length.
 //! - **A4**, text: the pointer is NULL or points to a NUL-terminated string. For output, it is NULL or points to room
 //!   for the given number of characters.
 //!
@@ -161,7 +161,7 @@ pub fn wide(number: impl WideCount) -> i64 {
     number.wide()
 }
 
-/// The length of arrays; a negative one is an error of class `class`.
+/// The length of arrays; a negative length is an error of class `class`.
 pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     let negative = || {
         Error::new(

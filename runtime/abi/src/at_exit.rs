@@ -4,8 +4,8 @@
 //!
 //! # Safety
 //! - The loader runs functions of this type from `.init_array`, once.
-//! - The C library calls registered functions at the end of the process, when this library is still loaded: it is linked with
-//!   `-z nodelete`, or statically into the program.
+//! - The C library calls registered functions at the end of the process, when this library is still loaded: it is
+//!   linked with `-z nodelete`, or statically into the program.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};

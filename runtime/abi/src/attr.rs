@@ -4,13 +4,13 @@
 //! A key exists until it is freed *and* no attribute uses it any more; until then it may be used, even freed again. The
 //! attributes of an object are stored and copied in the order in which they were set, and deleted in reverse order.
 //!
-//! Functions of the program are called outside of visits of the state and without the lock, so they may call MPI, even
-//! for the same attribute: an attribute exists until its delete function has returned.
+//! Functions of the program are called outside of [visits of the state](crate::state) and without the lock, so they may
+//! call MPI. They may even use the attribute that is being deleted: it exists until its delete function has returned.
 //!
 //! # Safety
-//! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` call functions of the program. Their obligation **K1**: the function was
-//! passed to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
-//! pointers, and for copies the addresses of a pointer and an int.
+//! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` call functions of the program. Their obligation **K1**: the
+//! function was passed to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the
+//! key, the program's pointers, and for copies the addresses of a pointer and an int.
 #![allow(unsafe_code, reason = "calls the program's attribute functions")]
 
 use core::ffi::{c_int, c_void};
@@ -154,8 +154,8 @@ pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the attributes of an object, the last one first. If a delete function fails, its attribute and those set
-/// before it remain.
+/// Deletes the attributes of an object, the one that was set last first. If a delete function fails, its attribute and
+/// those set before it remain.
 pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
     while let Some(last) = mpi.state(|state| state.attributes.last(object.bits())) {
         last.delete(object.bits())?;
@@ -488,7 +488,7 @@ fn bad_keyval(detail: String) -> Error {
 
 /// The number of `MPI_COMM_DUP_FN` and of the other predefined copy functions that duplicate.
 const DUP_FN: usize = 1;
-/// Predefined keys are between this number and the program's first key.
+/// Predefined keys are at least this number and below the program's first key.
 const PREDEFINED_FROM: c_int = 501;
 /// The program's first key.
 const FIRST_KEYVAL: c_int = 1 << 16;

@@ -257,7 +257,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Limit of the whole wait for acknowledgements: other messages may cause progress without end.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of the process's buffer. The number of a communicator's buffer is its context id, which is higher.
+/// The number of the process's buffer. The number of a communicator's buffer is its context id, which is above 0.
 const PROCESS: u64 = 0;
 
 const _: c_int = MPI_BSEND_OVERHEAD;

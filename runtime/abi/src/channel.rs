@@ -3,7 +3,8 @@
 //! to fixed memory of another, is declared once and started often. The interface is for rmpi's own libraries (`qmp`),
 //! which check its [version](rmpi_channel_version); programs should not call it.
 //!
-//! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error handler.
+//! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error
+//! handler.
 //!
 //! # Safety
 //! The callers' obligations, which each function repeats: arrays have the given length, and the program does not access
@@ -62,7 +63,7 @@ pub enum Code {
     BadPeer = 3,
     /// The communicator is invalid or an intercommunicator.
     BadComm = 4,
-    /// Memory, or an output pointer, at NULL, or memory outside of the address space.
+    /// The memory or an output pointer is NULL, or the memory is outside of the address space.
     BadMemory = 5,
     /// The message is longer than the memory of its receive.
     SizesDiffer = 6,
@@ -103,8 +104,8 @@ pub extern "C" fn rmpi_channel_version() -> c_int {
 /// Declares one end of a channel with rank `peer` of a communicator, and writes its id.
 ///
 /// # Safety
-/// `pieces` has `count` elements. The program does not access their memory from each start, or opening, to completion.
-/// `id` is NULL or writable.
+/// `pieces` has `count` elements. The program does not access their memory from each start (or opening of a receive) to
+/// its completion. `id` is NULL or writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_declare(
@@ -292,11 +293,11 @@ pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
     in_mpi(Code::NotReady, left) as c_int
 }
 
-/// Writes the first failure of the given channels in their last wait or test. Returns the code of the failure, or
-/// [`Code::Ok`] if there is none.
+/// Writes the failure of the last wait or test of the given channels; if several failed, that of the first in `ids`.
+/// Returns the code of the failure, or [`Code::Ok`] if there is none.
 ///
 /// # Safety
-/// `ids` has `count` elements; `failure` is writable.
+/// `ids` has `count` elements; `failure` is NULL or writable.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rmpi_channel_failure(
@@ -345,8 +346,8 @@ pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
     })
 }
 
-/// Writes the counters of channels, in this order: bytes moved directly, bytes packed, bytes sent eagerly, one-sided
-/// writes, gates sent (keys of receive memory), allocations, bytes sent in frames, malformed frames.
+/// Writes the process's counters of channels, in this order: bytes moved directly, bytes packed, bytes sent eagerly,
+/// one-sided writes, gates sent (keys of receive memory), allocations, bytes sent in frames, malformed frames.
 ///
 /// # Safety
 /// `counters` has room for eight values.
@@ -395,7 +396,7 @@ unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     }
 }
 
-/// The ids for a NULL array: one invalid id, so that the call fails; none if `count` is 0.
+/// The ids to use for a NULL array: one invalid id, so that the call fails; no ids if `count` is 0.
 #[cold]
 fn no_names(count: usize) -> &'static [ChannelId] {
     &[ChannelId(0)][..count.min(1)]

@@ -2,8 +2,8 @@
 //! Agreement on a new communicator: short messages from the leader of a group to its members, and between the leaders
 //! of two groups.
 //!
-//! If possible, one leader chooses the [context id](crate::comm_context). Then one message from the leader to each
-//! other process is enough. Messages that are not part of a collective on the communicator use its
+//! If possible, one leader chooses the [context id](crate::comm_context). Then a broadcast in each group is enough,
+//! without a reduction. Messages that are not part of a collective on the communicator use its
 //! [`making_context`](runtime::Comm::making_context), which the program's messages never use.
 
 use core::ffi::c_int;
@@ -56,7 +56,7 @@ impl AgreementLane {
         complete(mpi, started).and(received)
     }
 
-    /// Broadcasts words of a group's first member along a tree. Only the members of the group call it.
+    /// Broadcasts words of a group's first member along a tree. Only the members of the group call this.
     pub(crate) fn share(
         self,
         mpi: Mpi,
@@ -191,8 +191,8 @@ pub(crate) fn exchange_leaders(
     leader: Peer,
     mut mine: Vec<u32>,
 ) -> Result<Vec<u32>> {
-    // `propose` checks that all processes are in this job. The other leader checks its own group, so here its leader is
-    // enough.
+    // `propose` checks that all processes are in this job. The other leader checks the members of its own group, so
+    // here only that leader itself is checked.
     let other = Group::of(vec![leader]);
     let proposed = propose(mpi, [Some(own), Some(&other)], ContextScope::One);
     mine.push(proposed);

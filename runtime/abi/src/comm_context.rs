@@ -98,8 +98,8 @@ pub(crate) fn propose(mpi: Mpi, groups: [Option<&Group>; 2], purpose: ContextSco
     context.map_or(0, |context| context.0)
 }
 
-/// Chooses one of the context ids that two leaders propose; both leaders choose the same. 0: a leader proposes none, so
-/// all members have to agree.
+/// Chooses one of the context ids that two leaders propose; both leaders choose the same. Releases the id that this
+/// leader proposed, if the other one is chosen. Returns 0 if a leader proposes none: then all members have to agree.
 pub(crate) fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
     let chosen = if proposed == 0 || other == 0 {
         0
@@ -121,7 +121,7 @@ pub(crate) fn release_context(mpi: Mpi, context: ContextId) {
 /// two groups make the communicator, the leader's value also contains the other group's leader.
 pub(crate) struct ContextMembers {
     group: Group,
-    /// Rank of this process in that group. Rank 0 is the leader.
+    /// Rank of this process in `group`. Rank 0 is the leader.
     rank: u32,
     lane: AgreementLane,
     /// The other group's leader, with the lane to it; only on the leader of one of two groups.
@@ -197,8 +197,8 @@ impl ContextMembers {
         }
     }
 
-    /// The distance to advance after this many attempts: a hash, so that concurrent groups seldom advance by the same
-    /// distance.
+    /// How many ids to skip after `attempt` failed attempts: a hash, so that concurrent groups seldom skip the same
+    /// number.
     fn spread(&self, attempt: u32) -> u32 {
         let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
@@ -256,13 +256,14 @@ impl ContextMembers {
     }
 }
 
-/// Exchanges a word with a process that calls `exchange_word` too.
+/// Sends a word to a process and receives one from it: between two leaders, or from a member to its parent in the tree,
+/// which replies with the result.
 async fn exchange_word(mpi: Mpi, lane: AgreementLane, with: Peer, word: u32) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, with, &mut *bytes)?;
     let sent = start_send(mpi, lane, with, word);
-    // Waits for the receive even if the send failed: the receive uses `bytes`, and it completes, since the peer sends
-    // in every case.
+    // Waits for the receive even if the send failed: until the receive is complete, it may write to `bytes`. It
+    // completes with the peer's word, or with an error if the peer or another member of the communicator is lost.
     let received = ended(mpi, received).await;
     if let Some(sent) = sent? {
         ended(mpi, sent).await?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hints of communicators (MPI 5.0 section 7.4.4). All known hints are assertions of the program; the library stores them but does
-//! not exploit them.
+//! The hints of communicators (MPI 5.0 section 7.4.4). All known hints are assertions of the program; the library
+//! stores them but does not exploit them.
 
 use core::ffi::CStr;
 

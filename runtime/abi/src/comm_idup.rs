@@ -67,6 +67,7 @@ fn duplicate(
     start_nonblocking(mpi, &local, Duplicate { mpi, parent, made }, request)
 }
 
+/// The completion of `MPI_Comm_idup`: gives the handle `made` its communicator once the context id is agreed on.
 #[derive(Clone)]
 struct Duplicate {
     mpi: Mpi,

@@ -40,8 +40,8 @@ pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>)
     Ok(())
 }
 
-/// `MPI_Intercomm_create`: each leader sends its group to the other leader, and broadcasts the group that it received
-/// in its own group.
+/// `MPI_Intercomm_create`: each leader sends its group to the other leader, and broadcasts the other leader's group to
+/// the members of its own group.
 pub fn intercomm_create(
     mpi: Mpi,
     local_comm: MPI_Comm,
@@ -54,7 +54,7 @@ pub fn intercomm_create(
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
     let exchanged = match leader == local.rank {
-        // After an error this rank still takes part in the broadcast below, since the other members wait there.
+        // After an error this rank still takes part in the broadcast below, because the other members wait for it.
         true => exchange_with_leader(mpi, &local, peer_comm, remote_leader, tag).map(Some),
         false => Ok(None),
     };
@@ -137,7 +137,7 @@ pub fn intercomm_merge(
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;
     let their_high = swapped.theirs.first().copied().unwrap_or(0);
-    // Leaders are compared by their global names, which are the same in both groups.
+    // Leaders are compared by their global names, because these do not depend on the group.
     let leader = |group: &Group| {
         let name = |universe: &mut Universe| universe.roster().name(group.peer(0)?);
         mpi.visit(name).map(|name| (name.job, name.rank))

@@ -140,7 +140,8 @@ pub fn comm_create_group(
     Ok(())
 }
 
-/// A new context id, chosen by the first member of a group. Only the members of the group call this.
+/// A new context id. If possible, the first member of the group chooses it; otherwise all members agree on it. Only the
+/// members of the group call this.
 pub(crate) fn lead(mpi: Mpi, lane: AgreementLane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {

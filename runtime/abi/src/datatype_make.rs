@@ -414,8 +414,8 @@ fn length_of(count: i64) -> Result<u64> {
     u64::try_from(count).map_err(|_| bad_count(count))
 }
 
-/// The length of a block as unsigned; an error if it is negative. `index`: the position of the block in an array, for
-/// the error.
+/// The length of a block as an unsigned number; an error if it is negative. `index`: the position of the block in an
+/// array, for the error.
 fn block_of(length: i64, index: Option<usize>) -> Result<u64> {
     u64::try_from(length).map_err(|_| {
         let which = index.map_or_else(String::new, |index| format!(" at index {index}"));

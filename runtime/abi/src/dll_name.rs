@@ -2,7 +2,8 @@
 //! The path of the debugger library for message queues (`librmpi_mqs.so`): in the folder from which this library was
 //! loaded.
 //!
-//! Debuggers read these variables in a process that has not reached `main`, so they are filled when the library is loaded.
+//! Debuggers may read these variables in a process that has not reached `main`, so the variables are filled when the
+//! library is loaded.
 //!
 //! # Safety
 //! Three unsafe things are done here: exporting the names of the debuggers' interface, placing a function in

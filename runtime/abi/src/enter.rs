@@ -117,8 +117,9 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
     }
 }
 
-/// Runs the body of a function of the tool interface. It may be called at any time and from any thread, and calls no
-/// error handler (MPI 5.0 section 15.3.2).
+/// Runs the body of a function of the tool interface. Such a function may be called at any time and from any thread,
+/// and calls no error handler (MPI 5.0 section 15.3.2). Without an open `MPI_T_init_thread` it returns
+/// `MPI_T_ERR_NOT_INITIALIZED`.
 #[inline]
 pub fn enter_tool(
     name: &'static str,

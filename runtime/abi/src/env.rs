@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 9: versions, error strings, memory, time; with `MPI_Pcontrol` (chapter 15) and `MPI_Abi_get_version` (chapter 20).
+//! MPI 5.0 chapter 9: versions, error strings, memory, time; with `MPI_Pcontrol` (chapter 15) and `MPI_Abi_get_version`
+//! (chapter 20).
 
 use core::ffi::c_int;
 

@@ -193,7 +193,7 @@ pub fn errhandler_free(errhandler: InOutArg<'_, MPI_Errhandler>) -> Result<()> {
     Ok(())
 }
 
-/// The handler of `MPI_COMM_SELF`, without a visit of the state.
+/// The handler of `MPI_COMM_SELF`, found without a [visit of the state](crate::state).
 pub(crate) fn of_self() -> Handler {
     let handler = *OF_SELF.lock().unwrap_or_else(PoisonError::into_inner);
     find(handler).unwrap_or(Handler::Fatal)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors: a class of the standard, and a text that states what was given and what was expected.
 //!
-//! A body returns [`Error`]; [`mod@crate::enter`] calls the error handler. The code that C gets is the class itself (MPI 5.0
-//! section 9.4 permits that), and `MPI_Error_string` appends the text of the last error of that class.
+//! A body returns [`Error`]; [`mod@crate::enter`] calls the error handler. The code that C gets is the class itself
+//! (MPI 5.0 section 9.4 permits that), and `MPI_Error_string` appends the text of the last error if that error was of
+//! this class.
 
 use core::ffi::c_int;
 use core::fmt;

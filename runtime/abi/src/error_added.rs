@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Error classes, codes and strings that the program adds (MPI 5.0 section 9.5). All functions may be called at any time.
+//! Error classes, codes and strings that the program adds (MPI 5.0 section 9.5). All functions may be called at any
+//! time.
 
 use core::ffi::{CStr, c_int};
 use std::collections::BTreeMap;

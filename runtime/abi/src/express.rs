@@ -5,11 +5,12 @@
 //!
 //! # Safety
 //! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise it contains
-//! no handle, and every function returns `None` at its first comparison. So the program must ensure that only one
-//! thread at a time is here (MPI 5.0 section 11.6). "No other thread is in MPI" below means: no other thread accesses
-//! the library's state. At `MPI_THREAD_MULTIPLE` the functions of `express_shared` take the lock before they call
-//! functions of this module. No [visit of the state](crate::state) is in progress, since a visit never runs code of the
-//! program. Pointers come from the program (A1, A2 of `args`) and are dereferenced only after a check for NULL.
+//! no handle, and the functions return `None` at the first comparison, or continue in `express_shared`. So the program
+//! must ensure that only one thread at a time is here (MPI 5.0 section 11.6). "No other thread is in MPI" below means:
+//! no other thread accesses the library's state. At `MPI_THREAD_MULTIPLE` the functions of `express_shared` take the
+//! lock before they call other functions of this module. No [visit of the state](crate::state) is in progress, since a
+//! visit never runs code of the program. Pointers come from the program (A1, A2 of `args`) and are dereferenced only
+//! after a check for NULL.
 #![allow(
     unsafe_code,
     reason = "reads the program's bytes and writes its request and status"
@@ -318,7 +319,7 @@ pub(crate) unsafe fn recv_in<G>(
     let peer = lane.peer(source)?;
     // SAFETY: the caller's obligations, passed on.
     let token = unsafe { post_receive(lane, peer, buf, count, datatype, tag) }?;
-    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    // SAFETY: the lane is open: the caller found `lane` in it. No other thread is in MPI: the caller's obligation.
     let ended = unsafe { universe() }.wait_briefly(token);
     let Some(received) = ended else {
         let comm = lane.handle;
@@ -440,7 +441,7 @@ unsafe fn sendrecv_from<G>(
         let call = (MutBuf(recvbuf), recvcount.into(), recvtype, source, recvtag);
         return Some(finish_sendrecv(call, comm, status));
     };
-    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    // SAFETY: the lane is open: the caller found `lane` in it. No other thread is in MPI: the caller's obligation.
     let ended = unsafe { universe() }.wait_briefly(token);
     let Some(received) = ended else {
         let comm = lane.handle;

@@ -97,6 +97,7 @@ impl ExpressLane {
     }
 }
 
+/// The tables of the express lane, of the whole process.
 struct Lanes {
     /// The last used communicator. At `MPI_THREAD_MULTIPLE` it is always [`ExpressLane::CLOSED`].
     current: UnsafeCell<ExpressLane>,
@@ -144,7 +145,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     let Some(known) = (unsafe { known(handle) }) else {
         return false;
     };
-    // The lane neither reports events to tools nor advances collectives.
+    // While tools receive events or collectives run in the background, the lane stays closed: it handles neither.
     // SAFETY: as above.
     if events::wanted().any() || !unsafe { universe() }.tasks.is_empty() {
         return false;
@@ -154,8 +155,9 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     true
 }
 
-/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions. Without this,
-/// a program that uses only persistent requests would never open it. Only bodies may call this, outside of visits.
+/// Opens the lane for calls without a communicator, if it is closed and the process meets the conditions. Without this
+/// call, the lane would stay closed in a program that uses only persistent requests. Only bodies may call this, outside
+/// of visits.
 pub(crate) fn open() {
     if lock::is_multiple() {
         if !serves() && process::phase() == ProcessPhase::Running {

@@ -2,9 +2,9 @@
 //! The express lane at `MPI_THREAD_MULTIPLE`, for a thread that gets the lock without waiting.
 //!
 //! # Safety
-//! The thread holds the lock. So no other thread is in MPI, no other MPI call of this thread is in progress (these
-//! functions cannot take the lock twice), and the lane's tables do not change. Nothing here calls MPI before the lock
-//! is released.
+//! Each function first takes the lock, or returns `None`. Under the lock no other thread is in MPI, no other MPI call
+//! of this thread is in progress (the lock was taken in a way that is not recursive), and no other thread changes the
+//! lane's tables. Nothing here calls MPI before the lock is released.
 
 #![allow(
     unsafe_code,

@@ -4,7 +4,7 @@
 //! # Safety
 //! [`Grequest`] calls functions of the program. Obligation **G1**: the functions were passed to `MPI_Grequest_start`,
 //! by whose contract they may be called with the program's pointer, and with a status to fill in (query) or a flag
-//! (cancel). They are called outside of visits of the state and without the lock, so they may call MPI.
+//! (cancel). They are called outside of [visits of the state](crate::state) and without the lock, so they may call MPI.
 #![allow(unsafe_code, reason = "calls the program's functions of a request")]
 
 use core::ffi::{c_int, c_void};

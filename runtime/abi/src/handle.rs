@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handles: the numbers that C programs use for objects.
 //!
-//! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, generated from the standard's data into
-//! `gen/constants.rs`). Any other handle packs the kind, the generation and the index of the object's slot:
+//! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, generated from the standard's data
+//! into `gen/constants.rs`). Any other handle packs the kind, the generation and the index of the object's slot:
 //!
 //! | bits   | field      | range |
 //! |--------|------------|-----|

@@ -146,8 +146,8 @@ fn note_first_communicators(universe: &mut Universe) {
     }
 }
 
-/// `MPI_Finalize`. Unless a rank is lost, no rank leaves before all messages of all ranks have been delivered, or at
-/// least sent.
+/// `MPI_Finalize`. Unless a rank is lost, a rank leaves only after all ranks of `MPI_COMM_WORLD` have called this
+/// function. A rank that uses a network also waits until all messages of all ranks have arrived and been acknowledged.
 pub fn finalize(mpi: Mpi) -> Result<()> {
     match process::world() {
         World::Active => {}
@@ -158,8 +158,8 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         }
         World::Finalized => return Err(Error::new(ErrorClass::OTHER, "MPI is finalized already")),
     }
-    // MPI 5.0 section 11.2.4: before anything else, the attributes are deleted, the last one first. So their delete
-    // functions can still call MPI.
+    // MPI 5.0 section 11.2.4: before anything else, the attributes of `MPI_COMM_SELF` are deleted, the one that was set
+    // last first. So their delete functions can still call MPI.
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
@@ -198,8 +198,8 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     })
 }
 
-/// Makes progress for at most [`LINGER`], unless all processes leave together. Processes that only used sessions may
-/// leave at different times, so another process may still need acknowledgements from this process.
+/// Makes progress until the network permits this process to exit, but at most for [`LINGER`]. Processes that only used
+/// sessions may leave at different times, so another process may still need acknowledgements from this process.
 fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
@@ -299,8 +299,8 @@ pub(crate) fn process_ends(code: c_int) {
 }
 
 /// Sends a report over [`LINK`]; returns whether it was sent. If there is no connection, this process is the whole job.
-/// Does not take the lock, because another thread may hold it for ever. Does not use the state, because a signal may
-/// have interrupted a visit.
+/// Does not take the lock, because another thread may hold the lock for ever. Does not use the state, because a signal
+/// may have interrupted a visit.
 fn report(send: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
     LINK.get().is_some_and(send)
 }

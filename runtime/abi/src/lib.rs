@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C interface of rmpi: the 664 functions of the MPI 5.0 standard ABI.
 //!
-//! From the table `mpi.api`, `cargo xtask codegen` generates the entry points ([`entry`]), the constants ([`c`]), the callback
-//! types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md`. Written by hand are the bodies, in one module for
-//! each chapter of the standard, and the modules that they share:
+//! From the table `mpi.api`, `cargo xtask codegen` generates the entry points ([`entry`]), the constants ([`c`]), the
+//! callback types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md`. Written by hand are the bodies, in
+//! one module or several for each chapter of the standard, and the modules that the bodies share:
 //!
 //! | module                                     | what it is |
 //! |--------------------------------------------|-----|
-//! | [`args`]                                   | conversion of each kind of parameter: the only place that reads or writes through a caller's pointer |
+//! | [`args`]                                   | conversion of each kind of parameter: bodies read and write the program's parameters through its types |
 //! | [`handle`], [`registry`]                   | handle numbers; the slot map of the objects |
 //! | [`rows`], [`type_rows`], [`group_rows`]    | the debugger's tables of datatypes and groups |
 //! | [`datatype_table`]                         | size, alignment, name and arithmetic class of the predefined datatypes |
@@ -24,8 +24,8 @@
 //! Below `MPI_THREAD_MULTIPLE` there is no lock; the program ensures that one thread at a time calls MPI. At
 //! `MPI_THREAD_MULTIPLE` [`enter::enter`] holds [`lock`] while a body runs. A body that sleeps, or calls a function of
 //! the program, releases the lock for that time with [`lock::without`]. Functions marked `any-time` in the table run
-//! without the lock and guard shared data themselves. If only one thread calls MPI, it takes the lock with two stores,
-//! and can use the express lane, the fast path of frequent calls (`express_shared`).
+//! without the lock and guard shared data themselves. If only one thread calls MPI, it usually takes the lock with two
+//! stores, and can use the express lane, the fast path of frequent calls (`express_shared`).
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"

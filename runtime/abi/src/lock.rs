@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The lock of `MPI_THREAD_MULTIPLE`. Below that level only a flag is read.
 //!
-//! It is recursive, because code that runs under it may raise an error. A body that waits, or calls a function of the program,
-//! releases it for that time: [`without`].
+//! The lock is recursive, because code that holds it may look up an error handler, which takes the lock again
+//! ([`crate::state::peek`]). A body that waits, or calls a function of the program, releases it for that time:
+//! [`without`].
 //!
 //! It is based on a [`Turnstile`]: a thread that releases the lock can retake it before waiting threads, at most some
 //! hundred times. So the lock seldom changes its owner, and the data that it guards stay in one core's caches. A
 //! waiting thread spins, then yields its core between polls, and then sleeps for a bounded time.
 //!
-//! The first thread that takes the lock, or one that took it many times in a row without competition, gets a [`Bias`]:
-//! from then on it takes the lock with two stores. Another thread enters the turnstile as usual, and then revokes the
-//! bias. Most programs that request this level call MPI from only one thread, and pay next to nothing for the lock.
+//! If the system supports it, the first thread that takes the lock, or one that took it many times in a row without
+//! competition, gets a [`Bias`]: from then on it takes the lock with two stores. Another thread enters the turnstile as
+//! usual, and then revokes the bias. Most programs that request this level call MPI from only one thread, and pay next
+//! to nothing for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,9 +31,9 @@ static MAY_BIAS: AtomicBool = AtomicBool::new(false);
 /// before. Both are accessed only under the lock.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 static STREAK: AtomicU32 = AtomicU32::new(0);
-/// `HOLDER`: the number of the thread that holds the lock; 0 if no thread holds it, or only by a [`BiasGuard`] or
-/// [`TurnstileGuard`]. `DEPTH`: the depth of recursion. A thread finds its own number in `HOLDER` only while it holds
-/// the lock, and only the thread that holds the lock writes these two.
+/// `HOLDER`: the number of the thread that holds the lock; 0 if no thread holds it, or if it is held only by a
+/// [`BiasGuard`] or [`TurnstileGuard`]. `DEPTH`: the depth of recursion. A thread finds its own number in `HOLDER` only
+/// while it holds the lock, and only the thread that holds the lock writes these two.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 /// How the lock was taken: at the turnstile, or with the bias.
@@ -52,7 +54,7 @@ pub fn is_multiple() -> bool {
     MULTIPLE.load(Ordering::Acquire)
 }
 
-/// Holds the lock until dropped. Below `MPI_THREAD_MULTIPLE` it has no effect.
+/// Holds the lock until dropped. Below `MPI_THREAD_MULTIPLE` the guard has no effect.
 #[derive(Debug)]
 pub struct LockGuard {
     locked: bool,
@@ -186,8 +188,8 @@ fn pass_turnstile(me: usize) {
     if !TURNSTILE.enter() {
         wait_for_turn(me);
     }
-    // This thread is inside the turnstile, so all threads without a bias wait there. Revoking the bias excludes its
-    // owner too.
+    // This thread is inside the turnstile, so all other threads without a bias wait in front of it. Revoking the bias
+    // excludes its owner too.
     BIAS.revoke(fence_own_threads, std::thread::yield_now);
     note_entered(me);
 }
@@ -241,8 +243,8 @@ const BY_TURNSTILE: u32 = 0;
 /// A thread that has taken the lock this many times in a row gets the bias. The first thread that ever takes the lock
 /// gets the bias immediately.
 const BIAS_STREAK: u32 = 64;
-/// After a thread has taken the lock this many times in a row, no other thread is expected to take it. The number is
-/// larger than what fits in one time slice on a shared core.
+/// After a thread has taken the lock this many times in a row, no other thread is expected to take it. A thread on a
+/// shared core cannot take the lock so often in one time slice.
 const ALONE_STREAK: u32 = 1 << 16;
 /// A waiting thread yields its core after this many polls.
 const POLLS_PER_YIELD: u64 = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of `MPI_Alloc_mem` (MPI 5.0 section 9.2): if possible, memory that is shared with the other ranks of the node, so that large
-//! messages need no system call.
+//! Memory of `MPI_Alloc_mem` (MPI 5.0 section 9.2): if possible, memory that is shared with the other ranks of the
+//! node, so that large messages need no system call.
 //!
 //! # Safety
 //! Only memory that was allocated here is freed here, and only once: freeing removes the address from the table of

@@ -3,9 +3,9 @@
 //!
 //! # Safety
 //! A program's operation is called with two arrays, each of the given number of items in the layout of the reduction's
-//! datatype. Obligation **O1** of the program (section 6.9.5): the function accesses no other memory of the library,
-//! and returns. It is called outside of visits of the state and without the lock, so it may call MPI functions that do
-//! not communicate, and it may wait for other threads that communicate.
+//! datatype. Obligation **O1** of the program (section 6.9.5): the function accesses no memory of the library except
+//! these arrays, and returns. It is called outside of [visits of the state](crate::state) and without the lock, so it
+//! may call MPI functions that do not communicate, and it may wait for other threads that communicate.
 #![allow(unsafe_code, reason = "calls the program's operations")]
 
 use core::ffi::c_int;
@@ -211,8 +211,8 @@ impl UserOp {
         inout.copy_from_slice(&right.items.pack());
     }
 
-    /// Calls the function. If the program has freed the datatype since the reduction was called (MPI 5.0 section 5.1.9), the function
-    /// gets a new handle of the same datatype.
+    /// Calls the function. If the program has freed the datatype since the reduction was called (MPI 5.0 section
+    /// 5.1.9), the function gets a new handle of the same datatype.
     fn call(&self, input: *mut u8, inout: *mut u8, items: usize) {
         let fresh = self.mpi.state(|state| {
             let made = self.made.as_ref()?;
@@ -255,7 +255,7 @@ impl UserOp {
                     );
                     let mut length = c_int::try_from(now).unwrap_or(c_int::MAX);
                     lock::without(|| {
-                        // SAFETY: O1; both arrays have `now` items from here.
+                        // SAFETY: O1; from these addresses on, both arrays have at least `now` items.
                         unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
                     });
                     done += now;

@@ -145,7 +145,8 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// The next `bytes` bytes.
+    /// The memory of the `bytes` bytes at the position, which does not change; an error if the buffer has fewer bytes
+    /// left.
     fn next(&self, bytes: u64) -> Result<UserMemory> {
         let at = self.position.get();
         let left = self.size - at;

@@ -103,6 +103,7 @@ pub fn imrecv(
     Ok(())
 }
 
+/// The result of a probe that found something. `ProcNull`: the source is `MPI_PROC_NULL`.
 enum ProbeOutcome {
     ProcNull,
     /// The message that was found, and for a matched probe its handle.

@@ -128,7 +128,8 @@ static IDENTITY: OnceLock<Identity> = OnceLock::new();
 
 /// Sets the identity; called by initialization.
 pub fn set_identity(identity: Identity) {
-    // This fails if an earlier initialization has set the identity. It does not change, so that is no error.
+    // This fails if an earlier initialization has set the identity. The identity never changes, so the failure is
+    // ignored.
     let _ = IDENTITY.set(identity);
 }
 

@@ -617,7 +617,7 @@ fn start_receive(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     })
 }
 
-/// Records the data of a request for debuggers.
+/// Records the datatype of a request for debuggers.
 pub(crate) fn note(state: &mut LibraryState, request: RequestId, call: &Pt2ptCall) {
     let messages = &mut state.universe.messages;
     messages.record_datatype(request, type_rows::number(call.datatype));
@@ -821,8 +821,8 @@ pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload>
     }))
 }
 
-/// Whether a datatype has absolute addresses: its data begin outside of the page at either side of address 0. For such
-/// a datatype a NULL buffer is `MPI_BOTTOM`. For other datatypes it is an error if there are data.
+/// Whether a datatype has absolute addresses: its lowest displacement is below `-PAGE`, or at least `PAGE`. For such a
+/// datatype a NULL buffer is `MPI_BOTTOM`. For any other datatype a NULL buffer is an error if there are data.
 fn has_addresses(datatype: &Datatype) -> bool {
     !(-PAGE..PAGE).contains(&datatype.true_lb)
 }

@@ -21,8 +21,8 @@ use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 /// ```
 pub struct HandleRegistry<H, T> {
     slots: Vec<RegistrySlot<T>>,
-    /// Free slots, the least recently freed first. A freed slot is not reused soon, because its generation has only 8
-    /// bits, and a stale handle should be detected for long.
+    /// Free slots, the least recently freed first. A freed slot is not reused soon: the generation has only 8 bits, so
+    /// frequent reuse would soon make a stale handle valid again.
     free: VecDeque<usize>,
     handle: PhantomData<fn(H) -> H>,
 }

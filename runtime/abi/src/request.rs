@@ -392,7 +392,7 @@ fn restart_other(state: &mut LibraryState, id: RequestId) -> Result<()> {
     Ok(state.universe.restart_other(id)?)
 }
 
-/// What a call with a list of requests waits for, for debuggers.
+/// The record for debuggers of a call that waits for a list of requests.
 fn of_list(requests: &[MPI_Request]) -> Awaits {
     Awaits::List(RequestList {
         address: requests.as_ptr().addr(),
@@ -454,8 +454,8 @@ struct CollectedRequest {
     general: Option<Grequest>,
 }
 
-/// Collects a complete request. If the request was collected by another entry of the list or by another thread after it
-/// was looked up, returns an error. Its slot may have been reused then.
+/// Collects a complete request. Returns an error if, after the lookup of the request, another entry of the list or
+/// another thread has collected it; its slot may have been reused since.
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequest> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
@@ -695,8 +695,8 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     Ok(found)
 }
 
-/// Looks up a request, and makes some progress: a program may only ever wait for or test complete requests, for which
-/// its calls make no other progress.
+/// Looks up a request, and makes some progress: a wait for a complete request, or a test of it, makes no other
+/// progress, and a program may make only such calls.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     mpi.progress_briefly();
     find_now(mpi, request)

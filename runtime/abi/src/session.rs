@@ -198,8 +198,8 @@ pub fn comm_create_from_group(
     Ok(())
 }
 
-/// `MPI_Intercomm_create_from_groups`: each leader sends its group to the other leader, and broadcasts the group that
-/// it received in its own group.
+/// `MPI_Intercomm_create_from_groups`: each leader sends its group to the other leader, and broadcasts the other
+/// leader's group to the members of its own group.
 pub fn intercomm_create_from_groups(
     mpi: Mpi,
     local_group: MPI_Group,
@@ -221,7 +221,7 @@ pub fn intercomm_create_from_groups(
         true => exchange_with_leader(mpi, lane, &members, remote_group, remote_leader).map(Some),
         false => Ok(None),
     };
-    // After an error this rank still takes part in the broadcast below, since the other members wait there.
+    // After an error this rank still takes part in the broadcast below, because the other members wait for it.
     let (result, failed) =
         exchanged.map_or_else(|error| (None, Some(error)), |result| (result, None));
     let (words, other) = result.map_or((Vec::new(), None), |(words, other)| (words, Some(other)));

@@ -18,6 +18,7 @@ struct Fortran {
     booleans: [Option<Booleans>; 5],
 }
 
+/// The bytes of `.TRUE.` and `.FALSE.` for one size of logicals; only the first bytes, up to that size, are used.
 #[derive(Clone, Copy)]
 struct Booleans {
     yes: [u8; 16],

@@ -3,9 +3,10 @@
 //! handles.
 //!
 //! # Safety
-//! The state is one static, accessed through [`Mpi`], which proves that MPI is initialized and that this thread holds
-//! the lock, if there is one. Obligation **S1**: accesses never nest, which [`Mpi::state`] checks; so there is one
-//! `&mut` at a time.
+//! The state is one static. A *visit* is a call of a closure with the state. Bodies visit it through [`Mpi`], which
+//! proves that MPI is initialized and that this thread holds the lock, if there is one; other code calls [`peek`].
+//! Obligation **S1**: visits never nest, which [`Mpi::state`] and [`peek`] check; so there is one `&mut` at a time. The
+//! express lane accesses the state outside of visits ([`universe`], [`communicator`]).
 #![allow(unsafe_code, reason = "the library's static")]
 #![allow(clippy::disallowed_types, reason = "the library's static")]
 
@@ -239,7 +240,7 @@ impl Mpi {
     /// Calls `visit` with the state.
     ///
     /// # Panics
-    /// If visits nest; bodies never nest them.
+    /// If this is called within a visit; bodies never do that.
     #[inline(always)]
     pub fn state<R>(self, visit: impl FnOnce(&mut LibraryState) -> R) -> R {
         let nested = STATE.busy.replace(true);
@@ -394,7 +395,8 @@ const TOKEN_MASK: u32 = (1 << 27) - 1;
 /// The lowest token: no request slot has the number 0.
 const FIRST_TOKEN: usize = 1 << 8;
 
-/// The handle of every request, except a receive from `MPI_PROC_NULL`, that was complete when it was started.
+/// The handle of all requests that were complete when they were started and needed no request slot, such as most small
+/// sends; not of receives from `MPI_PROC_NULL`.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((HandleKind::Request as usize) << 27);
 /// The handle of every nonblocking receive from `MPI_PROC_NULL`.
 pub const DONE_NULL: handle::MPI_Request =

@@ -23,7 +23,8 @@ pub struct MPI_Status {
     pub MPI_SOURCE: c_int,
     /// The tag.
     pub MPI_TAG: c_int,
-    /// The error code; only calls that complete several requests set it.
+    /// The error code. Calls that complete operations set it only if they return `MPI_ERR_IN_STATUS` or write the empty
+    /// status.
     pub MPI_ERROR: c_int,
     pub(crate) internal: [c_int; 5],
 }

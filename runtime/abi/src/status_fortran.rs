@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fortran statuses in C (MPI 5.0 section 19.3.5): the functions like `MPI_Status_c2f`, and the variables like `MPI_F_STATUS_IGNORE`.
+//! Fortran statuses in C (MPI 5.0 section 19.3.5): the functions like `MPI_Status_c2f`, and the variables like
+//! `MPI_F_STATUS_IGNORE`.
 //!
 //! In the standard ABI the statuses of C, of `mpif.h` and of `use mpi_f08` have the same layout, eight integers, so
 //! each function here only copies a status. The functions have no row in `mpi.api`, because they belong to Fortran;

@@ -2,9 +2,9 @@
 //! MPI 5.0 section 15.3.6: control variables. Each is a row of [`runtime::var::ROWS`] and has the name of its
 //! environment variable.
 //!
-//! No control variable is bound to an object. A tool may write control variables until MPI is initialized; after that
-//! only those whose scope is [`Scope::Any`]. Reading one takes a lock and, before initialization, reads the
-//! environment, so it is not async-signal-safe.
+//! No control variable is bound to an object. Until MPI is initialized, a tool may write control variables; after that
+//! only those whose scope is [`Scope::Any`]. Reading a control variable takes a lock and, before initialization, reads
+//! the environment, so it is not async-signal-safe.
 
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.5: enumerations. Each variable whose values are words has an enumeration.
+//! MPI 5.0 section 15.3.5: enumerations. Each variable or event element whose values are words from a fixed list has an
+//! enumeration.
 
 use core::ffi::c_int;
 

@@ -3,9 +3,9 @@
 //! of events.
 //!
 //! Events are queued in the engine, and delivered to callbacks at two places: at the end of an MPI call, where a
-//! callback may do anything, and between two turns of a wait, where a callback must not call MPI. So callbacks of every
-//! safety level are called. If a registration has only callbacks that may call MPI, no event is delivered within waits.
-//! One thread at a time calls callbacks.
+//! callback may call MPI (unless the call has finalized MPI), and between two polls of a wait, where it must not. So
+//! callbacks of every safety level are called. If a registration has callbacks and all of these may call MPI, no event
+//! of any registration is delivered within waits. One thread at a time calls callbacks.
 //!
 //! While a registration has a callback, the express lane (the fast path of frequent calls, `express`) is closed.
 //!
@@ -166,7 +166,8 @@ impl EventRegistry {
         current.ok_or(ToolError(ErrorClass::T_INVALID_HANDLE))
     }
 
-    /// Updates which events the engine records, after a registration or a callback was added or removed.
+    /// To be called after a registration or a callback was added or removed: updates which events the engine records,
+    /// and whether callbacks may run within waits. If there are callbacks, closes the express lane.
     fn changed(&mut self) {
         let mut events = 0;
         self.allows_wait_callbacks = true;
@@ -202,8 +203,8 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane if this thread is the only one that may call MPI. Otherwise the end of the next ordinary MPI
-/// call closes it.
+/// Closes the express lane if this thread is the only one that may call MPI. Below `MPI_THREAD_MULTIPLE`, the end of
+/// the next ordinary MPI call closes it otherwise; at that level the lane checks for events at each call.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();
@@ -250,7 +251,7 @@ pub fn after_call() {
     });
 }
 
-/// Delivers events between two turns of a wait.
+/// Delivers events between two polls of a wait.
 #[cold]
 #[inline(never)]
 pub fn within_wait(mpi: Mpi) {

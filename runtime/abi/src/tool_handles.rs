@@ -37,7 +37,8 @@ pub const MAX_HANDLES: usize = 1 << GENERATION_SHIFT;
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 
-/// The objects of one kind of handle of the tool interface. A freed handle does not refer to the next object in its slot.
+/// The objects of one kind of handle of the tool interface. A freed handle does not refer to the next object in its
+/// slot.
 #[derive(Debug)]
 pub struct ToolHandles<T> {
     kind: ToolHandleKind,
@@ -101,7 +102,7 @@ impl<T> ToolHandles<T> {
         places.filter_map(|(_, object)| object.as_mut())
     }
 
-    /// The first object from an index on, with its handle; advances the index.
+    /// The first object from index `place` on, with its handle. Sets `place` to the index behind the object.
     pub fn next_from(&mut self, place: &mut usize) -> Option<(usize, &mut T)> {
         let kind = self.kind;
         let rest = self.places.iter_mut().enumerate().skip(*place);

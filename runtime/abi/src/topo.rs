@@ -201,7 +201,8 @@ pub fn cart_map(
     Ok(())
 }
 
-/// The rank of this process in a topology of the first `ranks` ranks.
+/// The rank of this process in a topology of the first `ranks` ranks of `parent`; `MPI_UNDEFINED` if it is not one of
+/// them.
 pub(crate) fn place(parent: &Comm, ranks: u32) -> c_int {
     match parent.rank < ranks {
         true => int(parent.rank),

@@ -14,7 +14,7 @@ use crate::state::TypeObject;
 /// The table that the debugger's anchor points to. Rows are never deallocated.
 static TABLE: TypeTable = TypeTable::new();
 
-/// Rows of the predefined datatypes, in no order.
+/// Rows of the predefined datatypes, in the order of their handles.
 pub static PREDEFINED: [TypeRow; COUNT] = predefined();
 
 #[allow(clippy::cast_possible_truncation, reason = "the standard's numbers")]

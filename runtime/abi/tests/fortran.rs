@@ -319,7 +319,7 @@ fn pmpi_001_003_every_fortran_procedure_has_a_weak_mpi_and_a_pmpi_name() {
     );
     for name in of_mpi.iter().chain(&of_f08) {
         let is_ours = names.contains(&format!("{name}_"));
-        // Not in the library: code in the modules themselves, and the types of callbacks.
+        // These names are not in the library: they are code in the modules themselves, or types of callbacks.
         let is_modules = name.contains("sizeof") || name.contains("_function");
         assert!(
             is_ours || is_modules,
@@ -479,7 +479,7 @@ fn pmpi_006_the_fortran_library_calls_only_public_c_functions() {
         .collect();
     assert!(called.len() > 300, "{called:?}");
     for name in &called {
-        // Declared as a function, or as a variable that the Fortran library fills in.
+        // The header declares the name as a function, or as a variable that the Fortran library fills in.
         let is_declared = [format!(" {name}("), format!(" *{name};")];
         let is_declared = is_declared.iter().any(|it| header.contains(it));
         assert!(is_declared, "{name} is not in mpi.h");

@@ -183,7 +183,7 @@ fn s20_mpi_and_pmpi_prototypes_are_those_of_the_standard() {
     );
 }
 
-/// `const int [] ranks` without its name.
+/// The type of a declared parameter: for `const int [] ranks`, `const int []`.
 fn abstract_type(param: &str) -> String {
     match param.rsplit_once(' ') {
         Some((c_type, _)) => c_type.to_owned(),

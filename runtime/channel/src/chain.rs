@@ -20,7 +20,8 @@ pub(crate) struct WriteTarget {
     pub(crate) bytes: u64,
     /// Whether the memory of the gate is a staging buffer of the receiver.
     pub(crate) is_staging: bool,
-    /// Handle of the receive in the receiving process, if the message is written to its blocks instead.
+    /// If the message is written to the blocks of the receive instead of the memory of the gate: handle of the receive
+    /// in the receiving process.
     pub(crate) layout: Option<u32>,
     /// Token for the immediate data of the last write. `None`: a gate line completes the receive.
     pub(crate) token: Option<u32>,

@@ -22,10 +22,10 @@ pub(crate) struct ChannelClass {
     pub(crate) left: Option<Started>,
     /// Whether a QUERY was sent to the peer.
     pub(crate) has_queried: bool,
-    /// Sizes of an eager message that turned out to be too long for its receive after its send was collected. The next
-    /// send that is collected returns the error.
+    /// If an eager message turned out to be too long for its receive, and its send had already been collected: the
+    /// sizes of the message and the receive. The next send that is collected returns the error.
     pub(crate) refused: Option<SizeMismatch>,
-    /// Indices of its ends.
+    /// Indices of the ends of this class in the table of all ends.
     pub(crate) handles: Vec<u32>,
     pub(crate) out: SendSide,
     pub(crate) into: ReceiveSide,

@@ -36,7 +36,7 @@ pub(crate) struct ChannelEnd {
     pub(crate) local: Option<LocalKey>,
     /// Keys of a receive's blocks, for the peer; empty if the peer must not write to the blocks.
     pub(crate) blocks: Box<[RemoteKey]>,
-    /// Whether the layout of these blocks was sent to the peer.
+    /// Whether the layout of a receive's blocks was sent to the peer.
     pub(crate) is_layout_sent: bool,
     /// Local keys of a send's blocks, if they are written one by one.
     pub(crate) locals: Box<[Option<LocalKey>]>,

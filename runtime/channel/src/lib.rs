@@ -40,8 +40,8 @@
 //! [`Channels::arrive`], work completions to [`Channels::worked`], immediate data to [`Channels::written`]. It calls
 //! [`Channels::progress`] while the channels are [busy](Channels::is_busy).
 //!
-//! **Knows** the transport; contexts and classes are plain numbers here. **Never** interprets these numbers, and never
-//! uses the engine.
+//! **Knows** the transport; contexts and classes are plain numbers here.
+//! **Never** interprets these numbers, and never uses the engine.
 
 mod chain;
 pub mod claimed;
@@ -468,7 +468,9 @@ impl Channels {
     }
 
     /// Whether a peer on this node has used a gate line to open a gate that a send waits for, or to complete a receive.
-    /// Must be called before this process sleeps: a peer that does so later wakes this process.
+    /// Also true if the running list waits for gates: that list then continues on the ordinary path, which must be
+    /// polled first. Must be called before this process sleeps. A peer that uses a gate line after this call wakes this
+    /// process.
     pub fn has_arrivals(&mut self) -> bool {
         if self.active == 0 && self.is_run_quiet() {
             return false;
@@ -714,8 +716,9 @@ impl ChannelId {
     }
 }
 
-/// Exports the blocks of a receive to the sender, if they are few and large, so the sender should write to them
-/// directly. Otherwise returns no keys.
+/// If the memory of a receive has few pieces, and their blocks are large, the sender should write to the blocks
+/// directly: exports the pieces to the sender, and returns their keys. Otherwise, or if a piece cannot be registered,
+/// returns no keys.
 fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box<[RemoteKey]> {
     let blocks = memory.pieces();
     let is_reached = |(base, bytes)| fabric.reaches_directly(peer, base, bytes);
@@ -734,7 +737,7 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box
     for (base, bytes) in blocks.iter().map(UserBlocks::hull) {
         let key = fabric.export(peer, base, bytes);
         if key.bytes != bytes {
-            // These blocks cannot be registered.
+            // This piece cannot be registered.
             keys.iter().for_each(|key| fabric.withdraw(peer, *key));
             return Box::default();
         }

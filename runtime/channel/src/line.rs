@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gates between ranks of one node: each start uses a gate line in shared memory instead of a frame.
+//! Gates between ranks of one node: from the third start of a receive on, its gate is opened by a gate line in shared
+//! memory instead of a frame.
 //!
 //! Each receive whose sender is on this node has a gate line. The first two starts of the receive open the gate by a
 //! frame; the second frame also contains the location of the line. The sender looks up the line and the mapped memory
@@ -73,7 +74,8 @@ impl GateNote {
         Self(bytes as u64 | u64::from(is_direct) << 63)
     }
 
-    /// Upper limit of the number of message bytes in the memory of the gate.
+    /// Maximum number of bytes of the message that are in the memory of the gate; 0 if they are in the blocks of the
+    /// receive.
     pub(crate) fn staged(self) -> usize {
         let is_direct = self.0 >> 63 != 0;
         let bytes = usize::try_from(self.0).unwrap_or(usize::MAX);

@@ -271,7 +271,7 @@ impl ListedSend {
 }
 
 impl Channels {
-    /// Starts the running list once more, if it consists of these ends and was collected. `false`: nothing was done.
+    /// Starts the running list again, if it consists of these ends and was collected. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn run_again(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(run) = self.running.as_mut().filter(|run| run.is_collected) else {
@@ -321,9 +321,9 @@ impl Channels {
         if !list.has_small {
             return;
         }
-        // If this process is not attentive (`Fabric::is_attentive`), it may share its core with the receiver, which
-        // opens its gate only when it runs. So in an exchange it does not spin. A process that only sends does not wait
-        // either: other processes may wait for its messages.
+        // In an exchange, a process that is not attentive (`Fabric::is_attentive`) does not spin: it may share its core
+        // with the receiver, and the receiver needs the core to open its gate. A process that only sends does not spin
+        // either, because other processes may wait for its messages: its list continues on the ordinary path.
         let is_exchange = !list.opens.is_empty();
         if is_exchange && !fabric.is_attentive() {
             return;
@@ -557,7 +557,7 @@ fn copies(
     ))
 }
 
-/// Number of ends of `class` before index `before`, and among all ends.
+/// Number of ends of `class` before index `before`, and number of all ends of `class`.
 fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
     let (mut first, mut all) = (0, 0);
     for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
@@ -567,7 +567,8 @@ fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64,
     (first, all)
 }
 
-/// Index of the prepared list for these ends. `None`: there are fewer than 2 or more than [`IDS_MAX`].
+/// Index at which a prepared list of these ends is stored; another list may be there. `None`: there are fewer than 2 or
+/// more than [`IDS_MAX`] ends.
 #[inline(always)]
 fn place_of(ids: &[ChannelId]) -> Option<usize> {
     let first = ids.first()?;

@@ -22,7 +22,7 @@ use testbed::memory::Guarded;
 use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
 
-/// Contiguous memory that the process has allocated (`own`), or else the fabric.
+/// Contiguous memory, allocated by the process (`own`) or by the fabric.
 struct Stretch {
     place: NonNull<u8>,
     bytes: usize,
@@ -66,7 +66,7 @@ impl Stretch {
     }
 }
 
-/// Sends one message from each rank to the other, and checks it.
+/// Sends one message from each rank to the other, and checks the message that this rank receives.
 async fn exchange(
     rank: &mut TestRank,
     ids: &[ChannelId],

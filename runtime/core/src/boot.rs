@@ -98,8 +98,8 @@ impl LaunchState {
         // The variable is removed because a child process of the rank would otherwise join as this rank.
         unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
         for name in OF_PMI {
-            // SAFETY: as above. The variables are removed for the same reason: rmpiexec sets them for other MPI
-            // libraries.
+            // SAFETY: as above. rmpiexec sets these variables for other MPI libraries. They are removed because a child
+            // process that uses such a library would join as this rank.
             unsafe { std::env::remove_var(name) };
         }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
@@ -268,7 +268,7 @@ fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error>
 }
 
 /// Sends the hello message over the inherited socket. If that socket was lost, or an earlier MPI program of this rank
-/// has closed it for writing, opens a new connection; over that the daemon also sends the segment.
+/// has closed it for writing, opens a new connection, over which the daemon also sends the segment.
 fn send_hello(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
@@ -290,8 +290,9 @@ fn send_hello(
     Ok((DaemonLink::new(socket, rank), segment))
 }
 
-/// If the kernel's Yama module lets only ancestors read a process's memory: permits it to the daemon and its
-/// descendants, among them the other ranks. Without the module the call fails, but it is not needed either.
+/// Permits the daemon and its descendants, among them the other ranks, to read the memory of this process. That is
+/// needed if the kernel's Yama module lets only ancestors read the memory of a process. Without the module the call
+/// fails, which does no harm.
 fn allow_single_copy(daemon_pid: u32) {
     if let Some(daemon) = Pid::from_raw(daemon_pid.cast_signed()) {
         let _ = set_ptracer(PTracer::ProcessID(daemon));
@@ -398,7 +399,7 @@ impl DaemonLink {
     /// job fails.
     ///
     /// # Errors
-    /// When the daemon is gone, or the launcher is another one.
+    /// When the daemon is gone, or the launcher is not that of rmpi.
     pub fn missing(&self, function: &str) -> Result<(), Error> {
         match &self.to {
             To::Managed(_) => Err(Error::Boot(

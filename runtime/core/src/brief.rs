@@ -91,8 +91,9 @@ impl Universe {
         None
     }
 
-    /// Polls the network until a frame has arrived; at most once, or several times if no other transport is in use.
-    /// Takes in that frame. Collects the receive of `token` if the frame is its message, with a body of eight bytes.
+    /// Polls the network once; if no other transport is in use, up to `NETWORK_POLLS` times, until a frame arrives.
+    /// Takes in the frame. If the frame is the message for the receive of `token` and has a body of eight bytes,
+    /// collects that receive.
     #[inline(always)]
     fn poll_network(&mut self, token: u32) -> Option<ReceivedMessage> {
         let polls = if self.messages.pump.fabric.is_all_networked() {
@@ -223,8 +224,8 @@ impl Universe {
         }
     }
 
-    /// For test calls: collects a receive from [`receive_first`](crate::Messages::receive_first) if its message is the
-    /// next frame. Returns what [`wait_briefly`](Self::wait_briefly) returns.
+    /// For test calls: collects a receive that [`receive_first`](crate::Messages::receive_first) has posted, if its
+    /// message is the next frame. Returns what [`wait_briefly`](Self::wait_briefly) returns.
     #[inline]
     pub fn take_if_first(&mut self, token: u32) -> Option<ReceivedMessage> {
         let awaited = self.messages.pump.take_in_awaited(token);
@@ -273,8 +274,9 @@ impl Universe {
         }
     }
 
-    /// Collects a send or receive that is complete and needs no special handling; `None`: the request is not such a
-    /// request. The second value of the result: whether the handle stays valid, because the request is persistent.
+    /// Collects a send or receive that is complete and needs no special handling; `None`: the request is not complete,
+    /// or needs the general path. The second value of the result: whether the handle stays valid, because the request
+    /// is persistent.
     #[inline]
     pub fn collect_fast(&mut self, token: u32) -> Option<(Ended, bool)> {
         if !self.messages.is_collectable(token) {

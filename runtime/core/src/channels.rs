@@ -110,7 +110,7 @@ impl ProcessChannels {
     }
 
     /// Records that this process will start no more channel ends of a communicator, and informs the peers whose channel
-    /// ends wait for it.
+    /// ends wait for this process.
     pub fn leave(&mut self, messages: &mut Messages, comm: &Comm) {
         self.own.leave(&mut messages.pump.fabric, comm.context.0);
     }

@@ -21,6 +21,7 @@ use crate::var::pvars;
 #[derive(Clone, Debug)]
 pub struct Group(Arc<Members>);
 
+/// The processes of a group, by rank.
 #[derive(Debug)]
 enum Members {
     /// World ranks `0 .. size`, in order.

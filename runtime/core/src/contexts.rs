@@ -91,8 +91,8 @@ fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
 fn code_of(rank: u32) -> (u64, u32) {
     let number = u64::from(rank) + 1;
     let bits = number.ilog2();
-    // The code begins with the bit count of `number` in Elias gamma code: the count in binary, with one zero fewer
-    // before it than it has bits.
+    // The code begins with the bit count of `number` in Elias gamma code: if the count has n bits, n - 1 zeros and then
+    // the count in binary.
     let head_bits = 2 * (bits + 1).ilog2() + 1;
     let tail = number - (1 << bits);
     (u64::from(bits + 1) << bits | tail, head_bits + bits)

@@ -52,7 +52,7 @@ impl Directory {
         self.reset_backoff();
     }
 
-    /// Sends a remark to the daemon. The launcher prints equal remarks of all ranks only once.
+    /// Sends a remark to the daemon. The launcher prints only the first remark of a job.
     pub(crate) fn remark(&mut self, rank: u32, text: String) {
         self.outgoing.push_back(ToDaemon::Remark { rank, text });
     }
@@ -69,8 +69,9 @@ impl Directory {
         self.open == 0 && self.outgoing.is_empty()
     }
 
-    /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. After many turns
-    /// it polls only in some of them: such a long wait is for a rank that has not called `MPI_Init` yet.
+    /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. After
+    /// [`EAGER_TURNS`] turns without a reply, only one turn in that many polls: most waits that are so long are for a
+    /// rank that has not called `MPI_Init` yet.
     pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         while self
             .outgoing
@@ -99,7 +100,7 @@ impl Directory {
                 DaemonEvent::NoRecord(rank, why)
             }
             ControlInput::Message(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
-            // This message is not a reply.
+            // A `Lost` message is not a reply to a request.
             ControlInput::Message(ToRank::Lost { rank, why }) => {
                 return Some(DaemonEvent::Lost(rank, why));
             }
@@ -111,7 +112,8 @@ impl Directory {
         Some(event)
     }
 
-    /// How long the process may sleep before it polls again, because no message of the daemon wakes it.
+    /// Maximum time that the process may sleep before it polls again, because a message of the daemon does not wake it.
+    /// If no reply is expected and nothing is queued, there is no limit.
     pub(crate) fn sleep_limit(&mut self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::MAX;

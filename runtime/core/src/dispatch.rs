@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dispatches the completions of the transport to the protocols of a process that use it: messages, gates and channels.
+//! Dispatches the completions of the transport to the protocols that use the transport: messages, gates and channels.
 //! Each protocol has its own [`Owner`].
 //!
 //! The kind of a frame, the id of a work request and an immediate contain the owner, which is decoded only here. A
@@ -135,7 +135,7 @@ impl Universe {
             }
             DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
             DaemonEvent::Lost(rank, why) => {
-                // Takes in the messages that the rank sent before it ended. They have arrived by now.
+                // Takes in the messages that the lost rank sent to this rank before it ended. They have arrived by now.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);

@@ -104,7 +104,7 @@ pub enum Error {
     /// A nonblocking or persistent collective has failed.
     #[error("{0}")]
     Collective(Arc<Self>),
-    /// The settings from the launcher are invalid.
+    /// The process cannot join its job or reach its launcher. For example, the settings from the launcher are invalid.
     #[error("{0}")]
     Boot(String),
     /// No enabled provider reaches some rank.

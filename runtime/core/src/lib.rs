@@ -2,14 +2,14 @@
 //! The state of a process: its communicators, datatypes and requests, the progress loop, and the pump, which connects
 //! the engine and the transport. The engine decides, the transport moves bytes.
 //!
-//! **Knows** both `engine` and `transport`; the launcher's messages (`wireup`); the application's buffers. **Never**
-//! sees a C handle or an error class: these belong to `mpi-abi`. The only functions of the application that it calls
-//! are reduction operations, between two visits.
+//! **Knows** both `engine` and `transport`; the launcher's messages (`wireup`); the application's buffers.
+//! **Never** sees a C handle or an error class: these belong to `mpi-abi`. The only functions of the application that
+//! it calls are reduction operations, between two visits.
 //!
 //! # The path of one message
 //! [`Messages::send`] or [`Messages::receive`] calls the engine. `pump.rs` makes work requests from the outputs of the
 //! engine, and inputs of the engine from the completions that `dispatch.rs` hands out. [`Universe::progress`] is one
-//! turn; `visit.rs` has the only loop in which calls wait.
+//! turn; `visit.rs` has the loops in which calls wait.
 //!
 //! # Threads
 //! A [`Universe`] is accessed in *visits*, by one thread at a time. If other threads may visit, nothing blocks during a

@@ -172,7 +172,7 @@ impl Managed {
                     self.incoming.push_back(ToRank::AllQuiet);
                 }
             }
-            // All ranks make this remark; only rank 0 prints it.
+            // Only rank 0 prints its remarks; those of other ranks are dropped, because most of them would be equal.
             ToDaemon::Remark { rank: 0, text } => eprintln!("rmpi: rank 0: {text}"),
             // A `Publish` needs nothing: the address record is published already.
             _ => {}
@@ -220,8 +220,8 @@ impl Managed {
         }
     }
 
-    /// Whether the exit of this process is not a failure of the rank: the rank has finalized MPI, or this is a forked
-    /// child process, which only has a copy of the rank's state.
+    /// Whether this process may exit without aborting the job: the rank has finalized MPI, or this is a forked child
+    /// process, which only has a copy of the rank's state.
     pub(crate) fn may_end(&self) -> bool {
         self.is_through || self.process != std::process::id()
     }

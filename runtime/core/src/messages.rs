@@ -14,8 +14,8 @@
 //! | several operations for one request, buffered sends   | `messages/bundle.rs` |
 //! | queries of requests, records for tools and debuggers | here |
 //!
-//! Sends are started through [`Universe::sending`](crate::Universe::sending), which polls for arrivals once in some
-//! number of sends.
+//! Sends that do not take the fast path are started through [`Universe::sending`](crate::Universe::sending), which
+//! polls for arrivals once in some number of sends.
 
 mod bundle;
 mod p2p;

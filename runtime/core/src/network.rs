@@ -109,8 +109,8 @@ impl JobNetwork {
             || pump.fabric.has_network_notices()
     }
 
-    /// Maximum time that the process may sleep now. It is short while a reply of the daemon is expected, because that
-    /// does not wake the process.
+    /// Maximum time that the process may sleep now. It is short while a reply of the daemon is expected, because such a
+    /// reply does not wake the process.
     pub(crate) fn sleep_limit(&mut self) -> Duration {
         if self.directory.is_idle() {
             return Duration::MAX;
@@ -126,7 +126,7 @@ impl JobNetwork {
             eprintln!("rmpi: rank {}: {text}", self.rank);
         }
         while let Some(text) = fabric.next_remark() {
-            // All ranks may make this remark; the launcher prints it only once.
+            // Many ranks may make the same remark, and the launcher prints only the first remark of a job.
             match &self.link {
                 Some(_) => self.directory.remark(self.rank, text),
                 None => eprintln!("rmpi: rank {}: {text}", self.rank),

@@ -112,7 +112,7 @@ impl CommNodes {
         self.even
     }
 
-    /// Number of members on the node that has the fewest: up to this number, indices exist on all nodes.
+    /// Number of members on the node that has the fewest: each index below this number exists on every node.
     pub(crate) fn common_places(&self) -> u32 {
         self.fewest
     }

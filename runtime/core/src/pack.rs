@@ -281,7 +281,7 @@ impl RepeatedRow<'_> {
     }
 }
 
-/// For longer blocks than this, a copy whose length is not known at compile time is as fast as another one.
+/// For longer blocks than this, a copy whose length is not known at compile time is as fast as one of constant length.
 const SHORT_BYTES: u64 = 1024;
 
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {

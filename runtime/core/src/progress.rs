@@ -93,8 +93,8 @@ impl Universe {
             || self.network.needs_turns() && self.network.has_work(&self.messages.pump)
     }
 
-    /// To be called after a turn in which nothing happened. Spins if no other process needs the core; else yields or
-    /// sleeps. `what` returns the name of the calling function, and what it waits for.
+    /// To be called after a turn in which nothing happened. Spins while the wait is short and no other process is known
+    /// to need the core; else yields or sleeps. `what` returns the name of the calling function, and what it waits for.
     #[inline]
     pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {

@@ -31,7 +31,8 @@ const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 /// Why [`Pump::take_in_small`] has not taken in the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Small {
-    /// The body of the next frame is longer. It may be a message for the receive.
+    /// The body of the next frame is longer than [`Pump::take_in_small`] takes in. The frame may be a message for the
+    /// receive.
     Longer,
     /// There is no frame, or the next frame is not an eager message for the receive.
     Other,
@@ -40,7 +41,7 @@ pub(crate) enum Small {
 /// The result of polling for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolledFrame {
-    /// No frame is there.
+    /// No frame has arrived.
     Nothing,
     /// The frame needs the general path, or a full poll is due.
     Other,
@@ -353,7 +354,7 @@ impl Pump {
         let work = ENGINE.work(request.0.into());
         let key = RemoteKey::from_words(key);
         if bytes < key.bytes {
-            // The receive is shorter than the message.
+            // The receive buffer is shorter than the message, so some of the data will not be read.
             self.fabric.decline(carrier(peer), key);
         }
         self.fabric.post_read(carrier(peer), lease, key, 0, work);

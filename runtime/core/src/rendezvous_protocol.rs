@@ -6,7 +6,7 @@
 //! one is tried again from time to time.
 //!
 //! The unit of measurement is a *period* in which transfers of one size class from one peer are always in progress:
-//! from the start of the first to the end of the last. All transfers of a period use the same protocol.
+//! from the start of the first to the end of the last. All transfers that begin in a period use the same protocol.
 
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};

@@ -40,8 +40,8 @@ pub(crate) struct RequestDataTable {
     /// The frame in `packed`: token of its request, offset in the data, and number of bytes. `None`: there is none, or
     /// it was posted.
     packed_of: Option<(u32, u64, u64)>,
-    /// Tokens of receives for whose data only one protocol was possible. Their durations are not used to select
-    /// protocols.
+    /// Tokens of receives for whose data only one rendezvous protocol was possible. The durations of these receives are
+    /// not used to select protocols.
     unmeasured: HashSet<u32>,
 }
 
@@ -89,7 +89,8 @@ impl RequestDataTable {
         Some((data, window(&mut self.arriving, bytes)))
     }
 
-    /// A buffer of `bytes` bytes for data that are packed and posted in one step.
+    /// A buffer of `bytes` bytes for data that the caller packs and posts immediately. Forgets the packed frame,
+    /// because both use the same memory.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)
@@ -113,8 +114,8 @@ impl RequestDataTable {
             data.pack_at(at, frame);
         }
         let is_posted = post(frame);
-        // If there was no room, this frame is posted again soon. After it was posted, the application may change its
-        // data, so it must not be reused.
+        // If there was no room, this frame is posted again soon. A frame that was posted must not be reused, because
+        // the application may change its data afterwards.
         self.packed_of = (!is_posted).then_some((token, at, bytes));
         is_posted
     }
@@ -124,7 +125,8 @@ impl RequestDataTable {
         self.packed_of = None;
     }
 
-    /// Records whether both protocols are possible for the data of a receive (`chooses`).
+    /// Records whether both [rendezvous protocols](crate::rendezvous_protocol::RendezvousProtocol) are possible for the
+    /// data of a receive (`chooses`).
     pub(crate) fn note_choice(&mut self, token: u32, chooses: bool) {
         if !chooses {
             self.unmeasured.insert(token);
@@ -133,8 +135,8 @@ impl RequestDataTable {
         }
     }
 
-    /// Whether both protocols were possible for the data of a receive. Removes the record, so it must be called once,
-    /// after the data have arrived.
+    /// Whether both rendezvous protocols were possible for the data of a receive. Removes the record, so it must be
+    /// called once, after the data have arrived.
     pub(crate) fn could_choose(&mut self, token: u32) -> bool {
         self.unmeasured.is_empty() || !self.unmeasured.remove(&token)
     }

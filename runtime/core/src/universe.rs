@@ -204,8 +204,8 @@ impl Universe {
     }
 
     /// Adds a process of another job, called `name`, which is reached over the network at the address in `record`. The
-    /// process gets the next peer number. `record` is needed because the daemon of this job has no record of that
-    /// process.
+    /// process gets the next peer number. `far`: the numbers and keys for messages with that process. `record` is
+    /// needed because the daemon of this job has no record of that process.
     ///
     /// # Errors
     /// When this process has opened no network, or the key in `far` is invalid.
@@ -252,9 +252,9 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// To be called for each send: makes a turn of progress if one is due, and returns the messages, on which the send
-    /// is started. Without these turns a process that only sends and does not wait would never receive the THROTTLE by
-    /// which a receiver slows it down.
+    /// To be called for each send: makes a turn of progress if one is due, and returns the [`Messages`] on which the
+    /// caller starts the send. Without these turns a process that only sends and does not wait would never receive the
+    /// THROTTLE by which a receiver slows it down.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {
         if self.messages.is_poll_due() {

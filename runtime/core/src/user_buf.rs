@@ -6,9 +6,9 @@
 //! sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and the application does not use it against the rules of
 //! [`UserMemory::new`] until the operation is complete). Request slots store the buffer's address, and only
 //! [`crate::messages`] fills slots, always from a `UserMemory`. So the address and length in the slot of an operation
-//! that is not complete denote lent memory. The functions below borrow that memory for one copy at a time. Only one
-//! such borrow exists at any time, since a [`crate::Universe`] is visited by one thread at a time and no function here
-//! keeps a borrow.
+//! that is not complete denote lent memory. The functions below borrow that memory for one copy at a time, and none of
+//! them keeps a borrow. These copies are made during visits, and a [`crate::Universe`] is visited by one thread at a
+//! time, so only one copy to or from the memory of a slot is in progress at any time.
 #![allow(unsafe_code)]
 
 use std::ops::Range;

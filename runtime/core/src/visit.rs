@@ -79,8 +79,8 @@ pub trait Visit: Copy {
                 self.progress_briefly();
                 return done;
             }
-            // After a turn the future is polled again without a rest before. Even a turn in which nothing arrives may
-            // complete the awaited operation, for example by posting a message that had no room before.
+            // The future is polled after each turn, and only then does the process rest. Even a turn in which nothing
+            // arrives may complete the awaited operation, for example by posting a message that had no room before.
             self.rest_unless(moved, &mut rest, Awaits::Ranks(awaited));
             moved = self.turn();
             self.renew_note(&mut rest);

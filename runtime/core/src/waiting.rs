@@ -70,8 +70,8 @@ impl WaitContext<'_> {
     }
 
     /// Whether a frame waits for room. No doorbell rings when room comes back, so a sleep must be short then. Frames to
-    /// a peer whose address record has not arrived are not counted: for the reply with that record the process wakes up
-    /// within its [limit](JobNetwork::sleep_limit).
+    /// a peer whose address record has not arrived are not counted: the process polls for the reply with that record at
+    /// least once in each [sleep limit](JobNetwork::sleep_limit).
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
@@ -202,8 +202,8 @@ impl WaitProgress {
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests while other threads may visit. `is_contended`: other threads are visiting at present, so the wait leaves
-    /// the core to them. The rest is short, because a doorbell wakes only a thread that sleeps in the transport.
+    /// Rests while other threads may visit. `is_contended`: whether other threads are visiting at present; if so, the
+    /// wait does not spin. The rest is short, because a doorbell wakes only a thread that sleeps in the transport.
     pub(crate) fn outside(&mut self, is_contended: bool) {
         self.polls += 1;
         match self.polls {
@@ -246,8 +246,8 @@ impl WaitPolicy {
         &self.calls
     }
 
-    /// Counts one more turn in which nothing happened. `true`: no other process is known to need the core, so the wait
-    /// may spin until the next turn. `false`: [`rest_long`](Self::rest_long) must follow.
+    /// Counts one more turn in which nothing happened. `true`: the wait may spin until the next turn, because it is
+    /// still short and no other process is known to need the core. `false`: [`rest_long`](Self::rest_long) must follow.
     #[inline(always)]
     pub(crate) fn spins(&self, wait: &mut WaitProgress, fabric: &Fabric) -> bool {
         wait.polls += 1;
@@ -409,8 +409,9 @@ impl WaitPolicy {
         self.crowding.is_crowded()
     }
 
-    /// Sleeps once until another rank stores `target` to a board, for a store that takes long. `false`: it did not
-    /// sleep, because something has arrived.
+    /// Sleeps once, until another rank makes the store `target` to a board, another event wakes this process, or the
+    /// time limit is over. To be called for a store that takes long. `false`: it did not sleep, for example because
+    /// something has arrived.
     pub(crate) fn sleep_at_board(
         &mut self,
         target: Awaited,
@@ -442,7 +443,7 @@ impl WaitPolicy {
 /// For a process with several threads: a wait sleeps after this many polls. From then on it is reported once in this
 /// many polls.
 const SHORT_YIELDS: u32 = 256;
-/// Number of polls after which a wait also checks whether the work that it waits for needs the core.
+/// After this number of polls a spinning wait also checks whether a peer lacks a core or the network needs this core.
 const SOFT_SPINS: u32 = 100;
 
 /// How long a waiting rank stays awake although it could sleep. The time is shorter if some rank has no core, because
@@ -462,7 +463,7 @@ fn count_wait(counters: &EngineCounters, time: Duration) {
     counters.waited_ns.add(ns);
 }
 
-/// Longest sleep if no doorbell would ring.
+/// Limit of a sleep from which no doorbell would wake the process.
 pub(crate) fn short_sleep() -> Duration {
     Duration::from_micros(live(Variable::ShortSleep))
 }

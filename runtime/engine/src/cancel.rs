@@ -85,8 +85,8 @@ impl Engine {
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
-        // This answers a CANCEL that was sent for an earlier start of the persistent send. The message of that start
-        // had already been matched.
+        // This frame answers a CANCEL that was sent for an earlier start of the persistent send. The message of that
+        // start had already been matched.
         if let Some(request) = self.announced(token, arrival.peer)
             && mark_of(self.arena.fields(request)) != u64::from(mark)
         {

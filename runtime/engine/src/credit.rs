@@ -239,7 +239,7 @@ impl Engine {
     fn posted_announcement(&mut self, request: RequestId) {
         let bytes = self.arena.change(request, |fields| {
             fields.state = RequestState::Announced;
-            // An announced send is named by its token instead.
+            // The send has no mark any more: a CANCEL names an announced send by its token.
             fields.scratch[MARK] = 0;
             fields.bytes
         });
@@ -300,8 +300,8 @@ impl Engine {
     }
 
     /// Queues the FIN for a message that was read. If a FIN with room is at the back of the queue, adds the message's
-    /// token to that FIN. A frame that [`next_frame`](Self::next_frame) returned must be [`posted`](Self::posted) or
-    /// fetched again afterwards.
+    /// token to that FIN. So a frame that [`next_frame`](Self::next_frame) returned before this call, and that is not
+    /// [`posted`](Self::posted) yet, must be fetched again.
     pub(crate) fn put_off_fin(&mut self, peer: Peer, token: u32) {
         if let Some(PendingFrame::Control { head, words, count }) =
             self.outboxes[peer.0 as usize].waiting.back_mut()
@@ -315,8 +315,8 @@ impl Engine {
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
-    /// Whether more frames wait for `peer` than can wait for a peer that still receives. If so, frames from `peer` that
-    /// need an answer are refused: the answers would fill the memory.
+    /// Whether more frames wait for `peer` than can wait for a peer that still takes in frames. If so, frames from
+    /// `peer` that need an answer are refused: the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }
@@ -521,11 +521,11 @@ impl Engine {
     }
 }
 
-/// Bytes by which the count of a kept message exceeds its body: for its slot and its share of the tables. Without it,
-/// empty messages would count nothing.
+/// Each kept message is counted with this many bytes in addition to its body, for its slot and its share of the tables.
+/// Otherwise empty messages would count nothing.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
-/// Maximum number of frames that can wait for a peer that receives: one message for each request slot of this process,
-/// and two answers for each request slot of the peer.
+/// Maximum number of frames that can wait for a peer that still takes in frames: one message for each request slot of
+/// this process, and two answers for each request slot of the peer.
 const MAX_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
 pub(crate) fn control(kind: u8, word: u64) -> FrameHead {

@@ -11,7 +11,7 @@ use queue_layout::RequestState;
 use crate::matching::Envelope;
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// The message of a peer to which its next MORE frame belongs.
+/// The early message that a peer is sending: the peer's next MORE frame belongs to this message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialMessage {
     target: PartialTarget,

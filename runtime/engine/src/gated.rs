@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent requests whose data bypass the frame stream: the owner has paired each such send with its receive.
+//! Gated requests: persistent requests whose data bypass the frame stream. The engine's owner has paired each gated
+//! send with its receive.
 //!
-//! A receive of this kind is posted like any other: it still matches a message that arrives in frames, in the right
-//! order. A send of this kind waits in its slot, not in an outbox. The owner reports when such a send or receive
-//! completes. Other messages must not overtake the messages of such sends. The owner ensures this, if necessary by a
+//! A gated receive is posted like any other: it still matches a message that arrives in frames, in the right order. A
+//! gated send waits in its slot, not in an outbox. The owner reports when a gated send or receive completes. The owner
+//! also ensures that no other message overtakes the message of a gated send, if necessary by a
 //! [guard](Engine::guard_sends) on the fast paths.
 
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};

@@ -8,7 +8,7 @@ use queue_layout::{EventType, RequestFields, RequestKind};
 
 use crate::{Engine, Peer};
 
-/// Words of a record.
+/// Number of data words of a record.
 pub const WORDS: usize = 5;
 
 /// One event that happened.
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Records an event of a peer.
+    /// Records an event of a peer: the data words are the peer, `more` and zeros.
     pub(crate) fn note_peer(&mut self, event: EventType, peer: Peer, more: u64) {
         self.note(event, [peer.0.into(), more, 0, 0, 0]);
     }

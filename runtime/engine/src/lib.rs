@@ -2,9 +2,9 @@
 //! Point-to-point MPI as a sans-IO state machine: matching, eager and rendezvous protocols, flow control, cancel and
 //! probe (MPI 5.0 chapter 3). Inputs are method calls; each returns the action that the owner must carry out.
 //!
-//! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots. **Never** touches
-//! payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and never depends on
-//! the crate `transport`: the runtime's pump joins the two crates.
+//! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots.
+//! **Never** touches payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and
+//! never depends on the crate `transport`: the runtime's pump joins the two crates.
 //!
 //! # Inputs and outputs
 //! The owner calls [`Engine::start_send`], [`Engine::start_receive`], [`Engine::arrive`] and a few more methods, and
@@ -24,8 +24,8 @@
 //! ```
 //!
 //! # Guarantees (MPI 5.0 section 3.5)
-//! - **E1 order**: two messages from one sender in one context match in the order in which they were sent, if a
-//!   receive can take both; frames from one peer must be handed to `arrive` in the order in which they were posted.
+//! - **E1 order**: if a receive matches two messages from one sender in one context, it gets the one that was sent
+//!   first; frames from one peer must be handed to `arrive` in the order in which they were posted.
 //! - **E2 progress**: a message for a posted receive is matched, whatever else arrives.
 //! - **E3 bounded memory**: above the budget for unexpected data, peers must announce every message; messages already
 //!   in flight are still kept. From then on only envelopes accumulate, at most one for each open request of a sender.
@@ -413,8 +413,9 @@ impl Engine {
         &self.counters
     }
 
-    /// Begins to count the length of one context's queue. The result is an index into [`queue_layout::Queues`]; `None`
-    /// if too many queues are counted. While posted receives are counted, the fast paths refuse.
+    /// Begins to count the length of a queue: the entries of kind `kind` in one context. The result is an index into
+    /// [`queue_layout::Queues`]; `None` if too many queues are counted. While posted receives are counted, the fast
+    /// paths refuse.
     #[must_use]
     pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
         if kind == Queued::Posted {

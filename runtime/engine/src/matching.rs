@@ -35,6 +35,7 @@ struct MatchQueue {
     tail: u32,
 }
 
+/// The queues of posted receives and unexpected messages, in bins by envelope (MPI 5.0 section 3.5).
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
@@ -199,8 +200,8 @@ impl Matching {
     }
 
     /// The bin for a receive without wildcards, and the bin's number. `None` if a receive with a wildcard is posted, or
-    /// if the bin has an unexpected message: it might match. So a receive that is posted here precedes all later
-    /// receives with wildcards.
+    /// if the bin has an unexpected message, which might match the receive. So a receive that is posted here precedes
+    /// all later receives with wildcards.
     #[inline(always)]
     pub(crate) fn quiet_bin(&mut self, wanted: Envelope) -> Option<(&mut Bin, u32)> {
         let at = self.bin(&wanted);
@@ -208,7 +209,8 @@ impl Matching {
         (bin.unexpected.head == 0 && self.wild == 0).then_some((bin, at))
     }
 
-    /// The earliest of `named` and all matching receives with wildcards.
+    /// The earliest posted receive that matches the message: `named`, the first match without wildcards, or a receive
+    /// with wildcards.
     #[cold]
     #[inline(never)]
     fn arbitrate(

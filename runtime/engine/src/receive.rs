@@ -87,9 +87,9 @@ impl Engine {
         Some(token)
     }
 
-    /// Matches an eager message without a mark with the first receive of its queue. The fast path of
-    /// [`arrive`](Self::arrive); returns the address of the receive's buffer and the number of bytes that fit. `None`:
-    /// nothing was done.
+    /// Matches an eager message without a mark (the number of a synchronous send) with the first receive of its queue.
+    /// The fast path of [`arrive`](Self::arrive); returns the address of the receive's buffer and the number of bytes
+    /// that fit. `None`: nothing was done.
     #[inline(always)]
     pub fn arrive_first(&mut self, peer: Peer, word: u64, bytes: u64) -> Option<(u64, u64)> {
         let (context, tag) = wire::envelope(word);
@@ -116,10 +116,10 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches an eager message without a mark with the receive that a token names, and collects the receive in the
-    /// same step: [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) in one. Only for
-    /// receives from [`post_first`](Self::post_first). Returns the address of the receive's buffer. `None`: nothing was
-    /// done.
+    /// Matches an eager message without a mark (the number of a synchronous send) with the receive that a token names,
+    /// and collects the receive in the same step: [`arrive_first`](Self::arrive_first) and
+    /// [`collect_plain`](Self::collect_plain) in one. Only for receives from [`post_first`](Self::post_first). Returns
+    /// the address of the receive's buffer. `None`: nothing was done.
     #[inline(always)]
     pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
         const PLAIN: u32 = standing(RequestState::Posted, RequestKind::Receive, FLAG_PLAIN);
@@ -338,8 +338,8 @@ impl Engine {
     pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
-            // The old state shows whether the data have arrived. A scratch word stores it, because debuggers do not
-            // read the scratch words.
+            // The new state does not show whether the data have arrived, so a scratch word does, for the engine only:
+            // debuggers do not read scratch words.
             fields.scratch[4] = u64::from(fields.state == RequestState::Kept);
             fields.state = RequestState::Claimed;
         });

@@ -21,7 +21,7 @@ impl RequestId {
     }
 }
 
-/// All 2^19 request slots are in use.
+/// All 2^19 - 1 usable request slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 

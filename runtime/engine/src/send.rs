@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// Records that the remote key of a send must be released when the send ends: then [`take_back`](Self::take_back)
-    /// returns the key. For a send that was just started.
+    /// returns the key. To be called for a send that was just started.
     pub fn lend(&mut self, request: RequestId) {
         self.arena
             .change(request, |fields| fields.flags |= FLAG_LENT);

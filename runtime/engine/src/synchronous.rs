@@ -13,7 +13,7 @@ use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 /// The sends that have marks.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The token of the send that got each mark last, indexed by the mark minus 1.
+    /// For each mark, the token of the send that got the mark last; the index is the mark minus 1.
     tokens: Vec<u32>,
     /// The next mark to try, minus 1.
     next: usize,

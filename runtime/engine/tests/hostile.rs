@@ -26,8 +26,8 @@ const CONTEXTS: [u32; 2] = [4, 9];
 struct Scene {
     world: World,
     random: Random,
-    /// The victim's receives from the friend, and the friend's receives from the victim. Of each: the receiving rank,
-    /// the request, and the message that it must receive.
+    /// The victim's receives from the friend, and the friend's receives from the victim. For each receive: the
+    /// receiving rank, the request, and the number of the message that it must receive.
     awaited: Vec<(u32, RequestId, usize)>,
     messages: usize,
     /// Tokens that are no longer valid.

@@ -209,8 +209,8 @@ fn s3_4_an_unmatched_synchronous_send_does_not_block_later_ones() {
         world.engines[1].collect(request);
         world.engines[0].collect(sent);
     }
-    // Marks are tried in turn, so for two of the 600 sends the mark of the waiting send was tried, and they were
-    // announced.
+    // Marks are tried in turn, so for two of the 600 sends the mark of the waiting send was tried, and these two sends
+    // were announced.
     assert_eq!(posted(&mut world, 0, wire::RTS).0, 2);
 }
 

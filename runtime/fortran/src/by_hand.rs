@@ -87,8 +87,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Number of send datatypes of `MPI_Alltoallw`, and of receive datatypes. 0 for an invalid communicator: the C function
-/// will refuse it.
+/// Number of send datatypes of `MPI_Alltoallw`, which has as many receive datatypes. 0 for an invalid communicator,
+/// which the C function will refuse.
 pub(crate) fn peers(comm: CHandle) -> c_int {
     let (mut inter, mut size) = (0, 0);
     // SAFETY: the C function, which writes the flag.

@@ -26,9 +26,10 @@
 //! is that of as many values as the call uses. This is rule **F**. Only a Fortran call makes such a value; no code here
 //! does.
 //!
-//! **Knows** the C functions it calls (`gen/c.rs`). **Never** accesses internals of the MPI library, and never stores
-//! an argument's address beyond the call, except those of buffers and procedures that the program passes in order that
-//! MPI stores them.
+//! **Knows** the C functions it calls (`gen/c.rs`).
+//! **Never** accesses internals of the MPI library, and never keeps an argument's address beyond the call. Exceptions
+//! are the buffers and procedures that MPI uses after the call, such as the buffer of a nonblocking operation, or a
+//! callback.
 #![allow(
     unsafe_code,
     reason = "this is where Fortran enters, and where C is called"

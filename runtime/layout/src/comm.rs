@@ -116,7 +116,7 @@ pub struct CommRow {
     pub(crate) version: AtomicU32,
     /// [`ROW_FREE`], or [`ROW_INTRA`] or [`ROW_INTER`], perhaps with [`ROW_FREED`].
     pub(crate) kind: AtomicU32,
-    /// Context of its point-to-point messages.
+    /// Context of the communicator's point-to-point messages.
     pub(crate) context: AtomicU32,
     /// Number of communicators that had this row before.
     pub(crate) uses: AtomicU32,
@@ -146,7 +146,7 @@ pub struct CommRow {
 /// Data about a new communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct CommFacts {
-    /// Context of its point-to-point messages.
+    /// Context of the communicator's point-to-point messages.
     pub context: u32,
     /// Rank of this process.
     pub rank: u32,

@@ -57,10 +57,10 @@ pub struct TypeRow {
     pub(crate) version: AtomicU32,
     /// Number of the datatype's handle; 0: the row is free.
     pub(crate) handle: AtomicU32,
-    /// Whether it is committed.
+    /// Whether the datatype is committed.
     pub(crate) committed: AtomicU32,
     reserved: u32,
-    /// Bytes of its data.
+    /// Bytes of the data of one element.
     pub(crate) bytes: AtomicU64,
     /// Bytes from one element to the next.
     pub(crate) extent: AtomicI64,
@@ -73,9 +73,9 @@ pub struct TypeRow {
 pub struct TypeFacts<'a> {
     /// Number of the datatype's handle, which is not 0.
     pub handle: u32,
-    /// Whether it is committed.
+    /// Whether the datatype is committed.
     pub committed: bool,
-    /// Bytes of its data.
+    /// Bytes of the data of one element.
     pub bytes: u64,
     /// Bytes from one element to the next.
     pub extent: i64,

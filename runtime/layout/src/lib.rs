@@ -7,10 +7,11 @@
 //!
 //! # How a slot is read
 //! Request slots live in chunks that are never freed; a slot is in use unless its state is [`RequestState::Free`].
-//! Every change of a slot makes its version odd, changes the fields, and makes it even again. A reader that has stopped
-//! the process uses the slots with an even version, and shows those with an odd version as "in transition". A reader
-//! does not follow links: [`RequestFields::sequence`] gives the order. The rows of communicators ([`CommRow`]),
-//! datatypes ([`TypeRow`]), groups ([`GroupRow`]) and waiting calls ([`CallRow`]) are read by the same rule.
+//! Every change of fields that a reader uses makes the slot's version odd, changes the fields, and makes the version
+//! even again. A reader that has stopped the process uses the slots with an even version, and shows those with an odd
+//! version as "in transition". A reader does not follow links: [`RequestFields::sequence`] gives the order. The rows of
+//! communicators ([`CommRow`]), datatypes ([`TypeRow`]), groups ([`GroupRow`]) and waiting calls ([`CallRow`]) are read
+//! by the same rule.
 //!
 //! # Threads
 //! One thread at a time, the engine's owner, changes a slot or a row. A reader is another process that has stopped this

@@ -13,12 +13,12 @@ use crate::slot::{CHUNK_SLOTS, Chunk, RequestFields, RequestSlot};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Number of the structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
-    /// [`GROUP`] or [`GROUP_TABLE`].
+    /// The number that identifies the structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`],
+    /// [`TYPE_TABLE`], [`CALL`], [`GROUP`] or [`GROUP_TABLE`].
     pub structure: u16,
-    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`],
-    /// [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. A number is
-    /// never reused for another field.
+    /// The number that identifies the field within the structure: a constant of [`field`], [`comm_field`],
+    /// [`comm_table_field`], [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or
+    /// [`group_table_field`]. A number is never reused for another field.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -26,26 +26,27 @@ pub struct FieldRow {
     pub size: u32,
 }
 
-/// The number of [`RequestSlot`] in the layout table.
+/// The number that identifies [`RequestSlot`] in the layout table.
 pub const SLOT: u16 = 1;
-/// The number of [`Chunk`] in the layout table.
+/// The number that identifies [`Chunk`] in the layout table.
 pub const CHUNK: u16 = 2;
-/// The number of [`CommRow`] in the layout table.
+/// The number that identifies [`CommRow`] in the layout table.
 pub const COMM: u16 = 3;
-/// The number of [`CommTable`] in the layout table.
+/// The number that identifies [`CommTable`] in the layout table.
 pub const COMM_TABLE: u16 = 4;
-/// The number of [`TypeRow`] in the layout table.
+/// The number that identifies [`TypeRow`] in the layout table.
 pub const TYPE: u16 = 5;
-/// The number of [`TypeTable`] in the layout table.
+/// The number that identifies [`TypeTable`] in the layout table.
 pub const TYPE_TABLE: u16 = 6;
-/// The number of [`CallRow`] in the layout table.
+/// The number that identifies [`CallRow`] in the layout table.
 pub const CALL: u16 = 7;
-/// The number of [`GroupRow`] in the layout table.
+/// The number that identifies [`GroupRow`] in the layout table.
 pub const GROUP: u16 = 8;
-/// The number of [`GroupTable`] in the layout table.
+/// The number that identifies [`GroupTable`] in the layout table.
 pub const GROUP_TABLE: u16 = 9;
 
-/// The numbers of the fields in the layout table. Those of a slot are explained at [`RequestFields`].
+/// The numbers that identify the fields of a [`RequestSlot`] and of a [`Chunk`] in the layout table. [`RequestFields`]
+/// explains the fields of a slot.
 pub mod field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -67,11 +68,11 @@ pub mod field {
     pub const MATCHED_BYTES: u16 = 15;
     pub const DATATYPE: u16 = 16;
 
-    /// Of a chunk: its first slot.
+    /// In a chunk: its first slot.
     pub const CHUNK_SLOTS: u16 = 0;
 }
 
-/// The numbers of the fields of a [`CommRow`] in the layout table.
+/// The numbers that identify the fields of a [`CommRow`] in the layout table.
 pub mod comm_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -90,7 +91,7 @@ pub mod comm_field {
     pub const HANDLE: u16 = 12;
 }
 
-/// The numbers of the fields of a [`CommTable`] in the layout table.
+/// The numbers that identify the fields of a [`CommTable`] in the layout table.
 pub mod comm_table_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -98,7 +99,7 @@ pub mod comm_table_field {
     pub const CHUNKS: u16 = 1;
 }
 
-/// The numbers of the fields of a [`TypeRow`] in the layout table.
+/// The numbers that identify the fields of a [`TypeRow`] in the layout table.
 pub mod type_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -110,14 +111,14 @@ pub mod type_field {
     pub const NAME: u16 = 5;
 }
 
-/// The numbers of the fields of a [`TypeTable`] in the layout table.
+/// The numbers that identify the fields of a [`TypeTable`] in the layout table.
 pub mod type_table_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
     pub const CHUNKS: u16 = 0;
 }
 
-/// The numbers of the fields of a [`CallRow`] in the layout table.
+/// The numbers that identify the fields of a [`CallRow`] in the layout table.
 pub mod call_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -135,7 +136,7 @@ pub mod call_field {
     pub const BYTES: u16 = 11;
 }
 
-/// The numbers of the fields of a [`GroupRow`] in the layout table.
+/// The numbers that identify the fields of a [`GroupRow`] in the layout table.
 pub mod group_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -145,7 +146,7 @@ pub mod group_field {
     pub const MEMBERS: u16 = 3;
 }
 
-/// The numbers of the fields of a [`GroupTable`] in the layout table.
+/// The numbers that identify the fields of a [`GroupTable`] in the layout table.
 pub mod group_table_field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 

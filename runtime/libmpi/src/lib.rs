@@ -2,7 +2,8 @@
 //! The static library from which `libmpi_abi.so.1` and `libmpi_abi.a` are made. The code is in `mpi-abi`. `cargo xtask
 //! install` links the shared library with the C compiler, to set the soname and the version script.
 //!
-//! **Knows** `mpi-abi`. **Never** contains code.
+//! **Knows** `mpi-abi`.
+//! **Never** contains code.
 
 pub use mpi_abi::entry;
 

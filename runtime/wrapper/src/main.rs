@@ -3,10 +3,12 @@
 //! system's compiler with the header and the library of the installation that contains the wrapper.
 //!
 //! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran the cache of
-//! compiled modules (`modules.rs`). **Never** changes an argument of the caller, or adds an argument that contradicts
-//! one. In the end the process executes the compiler.
+//! compiled modules (`modules.rs`).
+//! **Never** changes an argument of the caller, or adds an argument that contradicts one. In the end the process
+//! executes the compiler.
 //!
-//! One thread, no clean-up. A compilation ends in `exec`, or in a message on standard error and exit code 127.
+//! The process has one thread, and nothing to clean up at its end. A compilation ends in `exec`, or in a message on
+//! standard error and exit code 127.
 
 mod command;
 mod language;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compiles the modules `mpi` and `mpi_f08`, once for each compiler.
 //!
-//! Only the Fortran compiler that wrote a module file can read it, often only if its version is the same. So the
-//! sources of the modules are installed. A folder of compiled modules is made when it is first needed: in the installed
-//! tree or, if that is not writable, in the user's cache. The name of the folder consists of the compiler, its version,
-//! and a hash of the sources and the compiler's options.
+//! A module file can be read only by the Fortran compiler that wrote it, often only by the same version of that
+//! compiler. So the sources of the modules are installed. A folder of compiled modules is made when it is first needed:
+//! in the installed tree or, if that is not writable, in the user's cache. The name of the folder consists of the
+//! compiler, its version, and a hash of the sources and the compiler's options.
 //!
 //! A folder is complete or absent: it is built under a temporary name and renamed. A build holds a lock: in a parallel
 //! make, one wrapper builds and the others wait.

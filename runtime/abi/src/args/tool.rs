@@ -95,8 +95,8 @@ impl OutValue<'_> {
         self.pointer.is_null()
     }
 
-    /// Writes `bytes`. They must fit in the elements of the variable (A3). A pointer of NULL is an error; this error is
-    /// the only allocation, so signal handlers can call the function with any other pointer.
+    /// Writes `bytes`. They must fit in the elements of the variable (A3). A pointer of NULL is an error. Only this
+    /// error is allocated, so with any other pointer the function is async-signal-safe.
     pub fn set(&self, bytes: &[u8]) -> Result<()> {
         self.set_from(0, bytes)
     }
@@ -141,8 +141,8 @@ impl ToolObject<'_> {
         }
     }
 
-    /// The handle's bits. Only for a variable that is bound to an object; for other variables the pointer is never
-    /// dereferenced (A3).
+    /// The handle's bits. May be called only for a variable that is bound to an object; for other variables nothing
+    /// dereferences the pointer (A3).
     pub fn bits(&self) -> Result<usize> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));

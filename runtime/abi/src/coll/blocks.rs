@@ -47,6 +47,7 @@ three_forms!("Alltoallw": prepare::alltoallw, alltoallw, ialltoallw, alltoallw_i
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtypes: Array<'_, MPI_Datatype>,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtypes: Array<'_, MPI_Datatype>));
 
+/// `MPI_Barrier`, prepared.
 #[derive(Clone)]
 struct Barrier;
 
@@ -59,6 +60,7 @@ impl PreparedCollective for Barrier {
     }
 }
 
+/// `MPI_Bcast`, prepared: the buffer is the source at the root and the target elsewhere.
 #[derive(Clone)]
 struct Bcast {
     data: Payload,
@@ -95,6 +97,7 @@ impl PreparedCollective for Bcast {
     }
 }
 
+/// `MPI_Gather` and `MPI_Gatherv`, prepared. `mine`: the block to send; `None`: it is in place at the root.
 #[derive(Clone)]
 struct Gather {
     mine: Option<Payload>,
@@ -135,6 +138,8 @@ impl PreparedCollective for Gather {
     }
 }
 
+/// `MPI_Scatter` and `MPI_Scatterv`, prepared. `mine`: the receive buffer; `None`: the block stays in place at the
+/// root.
 #[derive(Clone)]
 struct Scatter {
     /// The blocks of all ranks; empty except at the root.
@@ -177,6 +182,7 @@ impl PreparedCollective for Scatter {
     }
 }
 
+/// `MPI_Allgather`, prepared. `mine`: the block to send; `None`: it is in place.
 #[derive(Clone)]
 struct Allgather {
     mine: Option<Payload>,
@@ -224,6 +230,7 @@ impl PreparedCollective for Allgather {
     }
 }
 
+/// `MPI_Alltoall`, prepared.
 #[derive(Clone)]
 struct Alltoall {
     /// The blocks to send; `None`: `MPI_IN_PLACE`.
@@ -645,7 +652,8 @@ mod prepare {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // If the ranks do not share cores (`flat` is false), a message from each rank to each rank is faster.
+        // `flat` is true if waits are expensive, for example because ranks share cores. Otherwise a message from each
+        // rank to each rank is faster.
         let method = match data::shape(mpi).flat {
             true => AlltoallMethod::Various,
             false => AlltoallMethod::Direct,

@@ -69,8 +69,9 @@ pub(super) fn equal(
     })
 }
 
-/// One block of `count` items for each rank, consecutive from `buf`. If `is_small` returns `true` for the bytes of a
-/// block, they are one piece of memory. Otherwise, and always on an intercommunicator, they are separate pieces.
+/// One block of `count` items for each rank, consecutive from `buf`. If `is_small` returns `true` for the number of
+/// bytes of a block, all blocks are one piece of memory. Otherwise, and always on an intercommunicator, each block is a
+/// separate piece.
 pub(super) fn equal_or_whole(
     mpi: Mpi,
     group: &Comm,
@@ -268,7 +269,7 @@ impl Dense {
         }
     }
 
-    /// The bytes, to be read only: another call may read this memory at the same time.
+    /// The bytes, without write access: another call may read this memory at the same time.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Lent(memory) => memory.as_slice(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fast paths of collectives for their common arguments, tried before the ordinary path: see
-//! [`FastCall`](runtime::collective::FastCall). Each function returns `None` in every other case. Only the ordinary
-//! path reports errors.
+//! [`FastCall`](runtime::collective::FastCall). A function returns `None` if its arguments are not the common case.
+//! Only the ordinary path reports errors.
 
 mod various;
 

@@ -139,7 +139,7 @@ fn as_task(call: CollectiveCall<Mpi>, prepared: impl PreparedCollective) -> Task
     })
 }
 
-/// Runs the tasks with number `first` or higher, if there are any.
+/// If there are tasks with number `first` or higher, closes the express lane, makes progress, and polls these tasks.
 pub(crate) fn run_new_tasks(mpi: Mpi, first: u64) {
     if mpi.visit(|universe| universe.tasks.next_number()) != first {
         express_lanes::pause();

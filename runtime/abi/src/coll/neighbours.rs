@@ -34,6 +34,7 @@ three_forms!("Neighbor_alltoallw": prepare::alltoallw,
     sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: Array<'_, MPI_Aint>, sendtypes: Array<'_, MPI_Datatype>,
     recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: Array<'_, MPI_Aint>, recvtypes: Array<'_, MPI_Datatype>));
 
+/// A neighborhood collective, prepared: one block to each destination and one from each source.
 #[derive(Clone)]
 struct Exchange {
     neighbourhood: Rc<Neighbourhood>,

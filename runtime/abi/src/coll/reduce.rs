@@ -51,6 +51,7 @@ pub fn reduce_local(
     Ok(())
 }
 
+/// `MPI_Reduce`, prepared.
 #[derive(Clone)]
 struct Reduce {
     input: Payload,
@@ -172,6 +173,7 @@ impl PreparedCollective for Exscan {
     }
 }
 
+/// `MPI_Reduce_scatter` and `MPI_Reduce_scatter_block`, prepared.
 #[derive(Clone)]
 struct ReduceScatter {
     input: Payload,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address of the program's call of MPI, found on a tool's request by unwinding the call stack.
 //!
-//! A call of `MPI_X` through tools has a frame of the function `top_X`, and the caller's frame is above that frame. So
-//! a call does not have to record its caller, and costs nothing unless a tool requests the address.
+//! A call of `MPI_X` through tools has a frame of the function `top_X`. Its caller is the entry point, if that still
+//! has a frame, and then the program. So a call does not have to record the program's address, and costs nothing unless
+//! a tool requests it.
 //!
 //! # Safety
 //! The unwinder of the compiler's run-time library gets a function of the right type, and a pointer that outlives the
@@ -14,16 +15,16 @@ use core::ptr::null_mut;
 
 use crate::qmpi_table::FUNCTIONS;
 
-/// Does nothing at run time. `top_X` has it after its call of the first tool: the compiler cannot make that call a tail
-/// call then, so the frame of `top_X` exists while the tool runs.
+/// Does nothing at run time. `top_X` calls this after its call of the first tool. So the compiler cannot make the
+/// tool's call a tail call, and the frame of `top_X` exists while the tool runs.
 #[inline(always)]
 pub fn keep_frame() {
     // SAFETY: the assembly is empty. It only prevents that a call before it is compiled as a tail call.
     unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// The return address of the MPI call that this thread is in; `None` if the thread is not in an MPI call, or a frame
-/// cannot be unwound.
+/// The address to which the MPI call that this thread is in will return, in the program or a PMPI tool; `None` if the
+/// thread is not in an MPI call, or a frame cannot be unwound.
 pub(super) fn calling() -> Option<*mut c_void> {
     let mut walk = StackWalk {
         entry: None,

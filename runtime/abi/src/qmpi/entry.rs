@@ -16,7 +16,7 @@ use super::{Forms, Function, NextTool, QmpiContext, address, name_of, next, numb
 use crate::c::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_SUCCESS};
 use crate::qmpi_table::FUNCTIONS;
 
-/// Longest name of a tool, including the NUL: `QMPI_MAX_TOOL_NAME_LENGTH`.
+/// Maximum length of a tool's name in bytes, including the NUL: `QMPI_MAX_TOOL_NAME_LENGTH`.
 const NAME_ROOM: usize = 256;
 
 /// Registers a tool. Registration itself intercepts no function.
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
     answer(builder().announce(announced), MPI_ERR_OTHER)
 }
 
-/// Stores a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: the callback of another instance runs, or no
-/// callback runs.
+/// Stores a pointer for instance `tool_id`. To be called from the callback of that instance; otherwise returns
+/// `MPI_ERR_OTHER`.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
     let mut builder = builder();
@@ -59,7 +59,8 @@ pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut 
     MPI_SUCCESS
 }
 
-/// Intercepts an MPI function with a function that takes a context first. Called from the callback of the instance.
+/// Registers a tool's function, which takes a context first, to intercept an MPI function. To be called from the
+/// callback of instance `tool_id`.
 ///
 /// `MPI_ERR_ARG`: there is no such MPI function, the tool's function is NULL, or the instance has functions of the
 /// other form. `MPI_ERR_OTHER`: the callback of another instance runs, or no callback runs.
@@ -75,8 +76,8 @@ pub unsafe extern "C" fn QMPI_Register_tool_function(
     intercept(tool_id, function_enum, function_ptr, Flavour::Context)
 }
 
-/// Intercepts an MPI function with a function that takes a context and the tool's number first: MPICH's form of
-/// [`QMPI_Register_tool_function`], with the same errors.
+/// Registers a tool's function, which takes a context and the tool's number first, to intercept an MPI function:
+/// MPICH's form of [`QMPI_Register_tool_function`], with the same errors.
 ///
 /// # Safety
 /// The function complies with Q1.
@@ -100,8 +101,8 @@ fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: F
     answer(builder.intercept(flavour, function, address), MPI_ERR_ARG)
 }
 
-/// Writes the pointer that the instance stored. `MPI_ERR_ARG`: the context is not that of this instance, or `storage`
-/// is NULL.
+/// Writes the pointer that instance `tool_id` stored. `MPI_ERR_ARG`: the context is not that of this instance, there is
+/// no such instance, or `storage` is NULL.
 ///
 /// # Safety
 /// `storage` is NULL or has room for a pointer.
@@ -119,7 +120,8 @@ pub unsafe extern "C" fn QMPI_Context_get_storage(
 }
 
 /// Writes the number of the instance that a context names. An extension of rmpi: a function in the mail's form gets a
-/// context, but not the number of its instance. `MPI_ERR_ARG`: the context is that of MPI itself, or `tool_id` is NULL.
+/// context, but not the number of its instance. `MPI_ERR_ARG`: the context names no instance (for example MPI itself),
+/// or `tool_id` is NULL.
 ///
 /// # Safety
 /// `tool_id` is NULL or has room for an `int`.
@@ -161,8 +163,8 @@ pub unsafe extern "C" fn QMPI_Get_tool_storage(
 
 /// Writes the address from which the program, or a PMPI tool, made the call that this thread is in.
 ///
-/// `MPI_ERR_ARG`: the context is not that of this instance, or `calling_address` is NULL. `MPI_ERR_OTHER`: this thread
-/// is not in an MPI call, or a frame in between was compiled without unwind tables.
+/// `MPI_ERR_ARG`: the context is not that of instance `tool_id`, or `calling_address` is NULL. `MPI_ERR_OTHER`: this
+/// thread is not in an MPI call, or a frame in between was compiled without unwind tables.
 ///
 /// # Safety
 /// `calling_address` is NULL or has room for a pointer.

@@ -6,8 +6,7 @@
 //! path if the library has one tool.
 //!
 //! # Safety
-//! This module loads libraries that the user names into the process, and calls the callbacks that these registered
-//! (Q1).
+//! This module loads the libraries that the user names, and calls the callbacks that the tools in them registered (Q1).
 #![allow(unsafe_code, reason = "loads what the user names")]
 
 use core::cell::Cell;
@@ -19,8 +18,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use super::stack::{MAX_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
-/// The environment variables for the list; the first that is set and not empty is used. The first is rmpi's own, MPICH
-/// documents the second, and MPICH reads the others.
+/// The environment variables for the list; the first that is set and not empty is used. The first is rmpi's own. The
+/// second is in MPICH's documentation; MPICH itself reads the others.
 const LISTS: &[&str] = &[
     "RMPI_TOOLS",
     "QMPI_TOOL_LIST",
@@ -192,7 +191,7 @@ fn load(path: &[u8]) -> Result<(), String> {
     // SAFETY: returns the loader's message for the failed call above; messages are kept per thread.
     let text = unsafe { libc::dlerror() };
     let why = (!text.is_null()).then(|| {
-        // SAFETY: a C string, copied at once.
+        // SAFETY: a C string, copied immediately.
         let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     });

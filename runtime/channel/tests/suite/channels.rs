@@ -309,7 +309,7 @@ pub async fn sends_first(rank: &mut TestRank) {
         // The other end has no buffer for a ninth message.
         ends[8].fill(&pattern(rank.me, 10 * round + 8, 4096));
         start(rank, &[ends[8].id]);
-        // `pass` instead of `turn`: nothing arrives that would wake a sleeping rank.
+        // Calls `pass`, which never sleeps, instead of `turn`: nothing arrives that would wake a sleeping rank.
         for _ in 0..5 {
             rank.pass().await;
         }
@@ -383,7 +383,7 @@ pub async fn shorter(rank: &mut TestRank) {
 const LEFT_ALONE: u8 = 0x5a;
 
 /// Waits for the error of a send whose message is too long. The error is returned once: by the collection of that send
-/// or, if that was too early, by the collection of the next send.
+/// or, if the send was collected before the error arrived, by the collection of the next send.
 async fn wait_for_size_error(rank: &mut TestRank, send: ChannelId, sizes: (u64, u64)) {
     let mut end = wait(rank, &[send]).await;
     while end.is_ok() {

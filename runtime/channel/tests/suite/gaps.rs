@@ -134,7 +134,7 @@ impl End {
     }
 }
 
-/// Sends one message from each rank to the other, and checks it.
+/// Sends one message from each rank to the other, and checks the message that this rank receives.
 pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number: u64, what: &str) {
     let bytes = out.blocks().iter().map(|block| block.1).sum();
     out.fill(&pattern(rank.me, number, bytes));
@@ -149,7 +149,7 @@ pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number
     into.check(&pattern(rank.size - 1 - rank.me, number, bytes), what);
 }
 
-/// Sends messages between two thirds of all pairs of shapes.
+/// Sends messages for two thirds of all pairs of a sender's shape and a receiver's shape.
 pub async fn all_shapes(rank: &mut TestRank) {
     let mut number = 0;
     for (mine, from) in shapes().iter().enumerate() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels as the guest protocol of a test rank: they handle their completions of the fabric that the rank polls.
+//! Channels as the guest protocol of a test rank: the rank polls the fabric, and passes to the channels the completions
+//! that belong to them.
 
 use std::any::Any;
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks'
 //! [board](super::board). The root writes its bytes once, entry by entry, and returns; each other rank copies what it
-//! needs when it reaches the call. So a root that calls repeatedly may run ahead of the other ranks, and no rank waits
-//! for all ranks. Ranks that read large data at the same time find them in the cache.
+//! needs when it reaches the call. So a root that calls repeatedly may run ahead of the other ranks, and in a usual
+//! call no rank waits for all ranks. Ranks that read large data at the same time find them in the cache.
 //!
 //! Like the board, the queue is used only by blocking collectives. An entry has the number of its call, so a rank can
-//! skip entries of calls that it missed. While a rank waits at the queue, it also checks what other ranks do at the
-//! board, where they may wait for it. If other ranks are in an earlier call there, or the root calls another
-//! collective, the rank arrives at the board too, and all of them detect the mismatch. A rank that missed a call
-//! announces the number of its present call: if that is a later call, ranks that wait for an entry of this rank learn
-//! that the entry will not come. If a rank that missed a call is the root of its present call, it first meets all other
-//! ranks in a round, because until then the root of an earlier call might still write entries.
+//! skip entries of calls that it missed because its arguments were wrong. While a rank waits at the queue, it also
+//! checks what other ranks do at the board, where they may wait for it. If other ranks are in an earlier call there, or
+//! the root calls another collective, the rank arrives at the board too, and all of them detect the mismatch. A rank
+//! that missed a call announces the number of its present call: if that is a later call, ranks that wait for an entry
+//! of this rank learn that the entry will not come. If a rank that missed a call is the root of its present call, it
+//! first meets all other ranks in a round, because until then the root of an earlier call might still write entries.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.send_as(note, note, bytes).await
     }
 
-    /// Sends a [parcel](super::parcels): a table of offsets, followed by a block for each rank. The readers need not
-    /// have its length.
+    /// Sends a [parcel](super::parcels): a table of offsets, followed by a block for each rank. The readers get the
+    /// length of the parcel from the note of its entry.
     pub(super) async fn send_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let note = BoardNote::new(self.0.call, kind, bytes.len());
         let expected = BoardNote::new(self.0.call, kind, 0);
@@ -54,7 +54,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     }
 
     /// In the next round, puts each block into the place of its reader in the half of the board that the round uses. An
-    /// entry of the queue announces this and has the lengths of the blocks.
+    /// entry of the queue announces that the blocks are on the board, and contains their lengths.
     pub(super) async fn announce_on_board(
         &self,
         kind: RoundKind,
@@ -65,8 +65,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
-        // This rank must wait for room before it arrives: after it has arrived, it would not detect ranks that wait for
-        // it in that round.
+        // This rank must wait for room in the queue before it arrives in the round: after it has arrived, it would not
+        // detect ranks that wait for it in that round.
         if !self.queue().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
@@ -321,8 +321,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         None
     }
 
-    /// Handles the end of a wait. If other ranks are in an earlier call, joins them and returns `Ok`; the caller then
-    /// waits again. If the awaited entry will not come, returns an error.
+    /// Handles the end of a wait. If other ranks wait for this rank at the board, arrives in their round and returns
+    /// `Ok`; the caller then waits again. If the awaited entry will not come, returns an error.
     #[cold]
     async fn answer(&self, seen: BcastWaitEnd, ours: BoardNote) -> Result<(), Error> {
         match seen {

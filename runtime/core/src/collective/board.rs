@@ -8,12 +8,13 @@
 //! Only blocking collectives use the board: the blocking collectives of a communicator have an order, and so have the
 //! rounds of a board.
 //!
-//! If the arguments of a call were wrong on one rank, the other ranks make a round without that rank, and its next call
-//! comes too late for them. Therefore a rank's note has the number of its call. A rank that missed a call is careful in
-//! its next call: it waits for the end of its round, even if the call needs no wait. If another rank was in an earlier
-//! call in that round, it repeats its call in the next round. The ranks in the earlier call get an error, or do not
-//! need the data of the careful rank. If they wait at the [broadcast queue](super::bcast_queue) in that call, they
-//! arrive in the round too, so the round ends.
+//! If the arguments of a call were wrong on one rank, that rank *misses* the call: it returns without entering the
+//! round that the other ranks use for the call. In that round it meets them with its next call. Therefore a rank's note
+//! has the number of its call. A rank that missed a call waits in its next call until all ranks have arrived in the
+//! round, even if the call itself needs no wait. If another rank was in an earlier call in that round, the rank that
+//! missed a call repeats its present call in the next round. The ranks in the earlier call get an error, or do not need
+//! the data of that rank. If they wait at the [broadcast queue](super::bcast_queue) in the earlier call, they arrive in
+//! the round too, so the round ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -158,7 +159,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     }
 
     /// Combines the bytes of the first `ranks` ranks in `bytes`. None of these ranks may be above this rank. Waits only
-    /// for lower ranks, unless the calls of lower ranks differ from this one.
+    /// for lower ranks. If notes of lower ranks differ from that of this rank, or this rank has missed a call, waits
+    /// for all ranks.
     pub(super) async fn combine_first(
         &self,
         bytes: &mut [u8],
@@ -249,7 +251,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Begins a round, when the previous round is over, for data in the half of the board that the round uses.
+    /// Waits until the half of the board that the next round uses is free, and begins that round for a call of `kind`
+    /// with `bytes` bytes.
     pub(super) async fn begin(
         &self,
         kind: RoundKind,
@@ -262,7 +265,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.begin_as(note, RoundSpace::Half).await
     }
 
-    /// Begins a round with a given note, when `space` has room for the data of the round.
+    /// Waits until `space` has room for the data of a round, and begins the round with a given note.
     pub(super) async fn begin_as(
         &self,
         note: BoardNote,
@@ -406,8 +409,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // Other ranks may have made the awaited store before the stores that `doubt` has read, so it is visible
-                // now.
+                // Other ranks may have made the awaited store before the stores that `doubt` has read, so the awaited
+                // store is visible now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             polls = polls.wrapping_add(1);

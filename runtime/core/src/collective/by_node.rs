@@ -274,9 +274,9 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         near.map(|rank| all[rank as usize].clone()).collect()
     }
 
-    /// Handles the result of the part of the call on this node. An error is recorded, and the call continues: the other
-    /// nodes wait for this node's leader, which must forward the error. Only the error for a dead rank is returned,
-    /// which ends the call.
+    /// Handles the result of one part of the call. An error is recorded, and the call continues: the other nodes wait
+    /// for this node's leader, which must forward the error. Only the error for a dead rank is returned, which ends the
+    /// call.
     fn defer_error(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
@@ -345,7 +345,7 @@ async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result
     } else {
         are_wanted
     };
-    // If the ranks share no usable memory, they release the board.
+    // If this rank cannot take a seat at the board that was claimed, it releases its part of the board.
     let take = || call.visit(|universe| universe.take_near_seat(comm, near));
     nodes.settle(is_there.then(take).flatten());
     Ok(())

@@ -30,9 +30,10 @@ pub(super) struct Subgroup {
     pub(super) is_from_other_nodes: bool,
 }
 
-/// One call of a collective, from its place in the order of calls (MPI 5.0 section 6.14) to its end.
+/// One call of a collective, from the time when the call is counted to its end.
 ///
-/// The tag identifies the call. It is assigned when the collective is called, not when its first message is sent.
+/// The tag identifies the call. It is assigned when the collective is called, because all ranks call collectives in the
+/// same order (MPI 5.0 section 6.14) but may send their first messages in another order.
 #[derive(Clone, Debug)]
 pub struct CollectiveCall<V> {
     visit: V,
@@ -176,7 +177,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank in the communicator of the process that has the number `rank` in this part of the call.
+    /// Converts a rank in this part of the call to the rank of the same process in the communicator.
     pub(super) fn name_of(&self, rank: u32) -> u32 {
         match &self.part {
             Some(_) => self.rank_of(i32::try_from(self.peer(rank).0).unwrap_or(-1)),
@@ -361,7 +362,8 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank in the communicator of the sender in a status: in this context, statuses have world ranks.
+    /// Rank in the communicator of the process that a status or an error of a message names. `sender`: the rank in the
+    /// status or error, which for messages of collectives is a world rank.
     fn rank_of(&self, sender: i32) -> u32 {
         let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
         self.comm.partners().rank_of(peer).unwrap_or(peer.0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small collectives for ranks that outnumber CPUs. If ranks share CPUs, waits are expensive and messages are not. So
-//! all messages go through one rank, and each other rank waits only once.
+//! all messages go through one rank (rank 0 or the root), and every other rank waits at most once.
 //!
-//! An algorithm with one such rank for each CPU, in which the CPUs work in parallel, was measured with 64 ranks on two
-//! CPUs: a call took 1.3 times as long. Those ranks wait for each other once more, which takes another turn of all
-//! ranks.
+//! An alternative with one forwarding rank for each CPU, so that the CPUs work in parallel, was measured with 64 ranks
+//! on two CPUs: a call took 1.3 times as long. The forwarding ranks must also wait for each other, and until such a
+//! rank gets its CPU back, all other ranks of the CPU run once.
 
 use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};

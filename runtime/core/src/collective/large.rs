@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Algorithms for large data: each rank sends and receives about as many bytes as the data have, however many ranks
-//! there are.
+//! Algorithms for large data: each rank sends and receives about once or twice as many bytes as the data have, however
+//! many ranks there are.
 
 use std::ops::Range;
 

@@ -6,9 +6,10 @@
 //! ([`CollectiveCall::run`]); a nonblocking call passes it to the progress loop as a [`Task`]. There is no executor and
 //! no waker: any call that makes progress polls the tasks.
 //!
-//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all
-//! ranks choose the same algorithm. The messages use the communicator's second context id, with a tag that identifies
-//! the call. Within a call, messages between two ranks keep their order.
+//! The choice of an algorithm depends only on what is equal at all ranks of a correct call: the number of ranks and
+//! their nodes, the root, the sizes, the operation and [`CollectiveTuning`]. So all ranks choose the same algorithm.
+//! The messages use the communicator's second context id, with a tag that identifies the call. Within a call, messages
+//! between two ranks keep their order.
 
 mod bcast_queue;
 mod block_pieces;

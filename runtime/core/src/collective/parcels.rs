@@ -244,7 +244,7 @@ impl<'a> Parcels<'a> {
     }
 }
 
-/// Whether the half has room for a place of each member with a table.
+/// Whether the half has room for a place of each member, and a table for all members fits a parcel.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
     ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
@@ -312,7 +312,7 @@ pub(super) fn block_of(
     (known && start <= end).then_some(start..end)
 }
 
-/// Number of bytes of a rank's place, unless a call uses another number: also the maximum of a parcel.
+/// Number of bytes of a rank's place, and so also the maximum of a parcel, unless a call uses another number.
 pub(super) const PLACE_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of a parcel with a table.
 pub(super) const TABLED_BYTES: usize = 48 << 10;

@@ -113,7 +113,8 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Bytes of this rank's contribution, if `rank` is this rank and its contribution is not on the board.
+    /// `bytes` bytes from byte `at` on of the contribution of rank `rank`; `None`: `rank` is another rank, or the
+    /// contribution of this rank is on the board.
     #[inline]
     fn own_part(self, rank: u32, at: usize, bytes: usize) -> Option<UserMemory> {
         let (own, memory) = self.own?;

@@ -96,9 +96,9 @@ async fn disseminate<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
 }
 
 /// Copies the root's bytes to all ranks (MPI 5.0 section 6.4). By default it goes over a [board](transport::seat) if
-/// the ranks have one; else by node if there are several nodes; else directly from the root if the bytes are few and
-/// ranks share cores; else in slices if the bytes are many and there are more than two ranks; else along a binomial
-/// tree.
+/// the ranks have one and the bytes are not too many for it; else by node if there are several nodes; else directly
+/// from the root if the bytes are few and ranks share cores; else in slices if the bytes are many and there are more
+/// than two ranks; else along a binomial tree.
 ///
 /// # Errors
 /// When a message could not be sent or received.

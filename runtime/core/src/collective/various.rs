@@ -242,7 +242,7 @@ pub async fn alltoall_various<V: Visit>(
     let turn = match wait_for_all(turn, give).await {
         Ok(turn) => turn,
         Err(error) => {
-            // Other ranks have also ended the call, and receive nothing.
+            // The error also ends the call at the other ranks. They will not receive these messages.
             pending.take_back();
             return pending.finish().await.and(Err(error));
         }

@@ -89,7 +89,8 @@ pub enum BasicItem {
     Packed,
 }
 
-/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes if the class has several sizes.
+/// The class of a number (MPI 5.0 section 6.9.2). A `u8` in a variant is the size in bytes; a [`Float`] is the format
+/// of the number, or of each part of a complex number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScalarType {
     /// A signed integer.

@@ -311,7 +311,8 @@ impl MessageGates {
         self.open_next(pump, class);
     }
 
-    /// Closes the gate if it is open. No message may have come through it.
+    /// Closes the gate if it is open. The caller must have checked that no complete message has come through the gate.
+    /// If the sender is writing a message, its receive moves to `moving`.
     fn close(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         let Some(inlet) = into.inlet.as_ref().filter(|_| into.is_open) else {

@@ -25,6 +25,7 @@ pub(crate) struct Bundles {
     given_up: Vec<RequestId>,
 }
 
+/// A request that is complete when all its parts are.
 #[derive(Debug)]
 struct Bundle {
     request: RequestId,
@@ -43,6 +44,7 @@ struct SendTemplate {
     mode: SendMode,
 }
 
+/// A buffered send in progress: `bytes` of the buffer with the number `buffer` are in use.
 #[derive(Debug)]
 struct Buffered {
     request: RequestId,
@@ -330,7 +332,8 @@ impl Messages {
     }
 }
 
-/// Context id of a request without a communicator, or of a bundle, for which that of a part is used.
+/// Context id of a request without a communicator. A request that [`Messages::bundle`] makes has it too; the parts of
+/// such a request have the context ids of their communicators.
 const NO_CONTEXT: ContextId = ContextId(0);
 
 #[cfg(test)]

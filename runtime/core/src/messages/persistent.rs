@@ -55,7 +55,8 @@ impl Messages {
             true => wire::NO_KEY,
             false => self.pump.export(peer, buffer, bytes),
         };
-        // Determined at each start, because the answer may change while the request exists.
+        // Whether the message is sent early is determined at each start, because that may change while the request
+        // exists.
         let early = self.pump.goes_early(peer, bytes, key);
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);

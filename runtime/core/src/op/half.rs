@@ -2,6 +2,7 @@
 //! IEEE binary16, computed in binary32.
 use super::{ComplexPart, OpNumber};
 
+/// An IEEE binary16 number, computed with as an `f32`.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 pub(super) struct HalfFloat(f32);
 

@@ -8,6 +8,7 @@
 use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
 
+/// A C `long double` of x86-64: an 80-bit number in 16 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(super) struct Long([u8; 16]);

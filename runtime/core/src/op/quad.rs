@@ -4,6 +4,7 @@
 use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
 
+/// An IEEE binary128 number, by its bits.
 #[derive(Clone, Copy)]
 pub(super) struct Quad(u128);
 
@@ -126,7 +127,8 @@ impl Quad {
         nan.map(|nan| Self(nan.0 | QUIET))
     }
 
-    /// An integer for comparisons: two numbers have the order of their integers. Both zeros have the same integer.
+    /// An integer by which this number is compared: numbers have the order of their integers. Both zeros have the same
+    /// integer.
     fn order(self) -> i128 {
         let magnitude = self.magnitude().cast_signed();
         if self.is_negative() {

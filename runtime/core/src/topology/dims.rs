@@ -30,6 +30,7 @@ pub fn balanced_dims(number: u32, count: usize) -> Vec<u32> {
     best
 }
 
+/// The search for the most even factors of a number.
 struct Search {
     /// All divisors of the number, in ascending order.
     divisors: Vec<u32>,
@@ -59,7 +60,7 @@ impl Search {
             let first = self.chosen.first().copied().unwrap_or(factor);
             let smallest = root(rest / factor, left - 1).min(factor);
             if self.spread().is_some_and(|best| first - smallest > best) {
-                // If this would be the first factor, larger factors only increase the difference.
+                // Factors are tried in ascending order. A larger first factor can only increase the difference.
                 if self.chosen.is_empty() {
                     break;
                 }

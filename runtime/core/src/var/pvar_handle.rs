@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A handle of a performance variable: the object to which it is bound, and the value as this handle shows it. Every
-//! step is one store, so a signal handler or another thread sees the value either before or after the step.
+//! A handle of a performance variable: the object to which it is bound, and the value as this handle shows it. A change
+//! of a value takes effect with one atomic store, so a signal handler or another thread sees the value either before or
+//! after the change.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -146,7 +147,7 @@ impl PvarHandle {
     }
 
     /// Sets value number `at` of a counter to `value`, and returns the previous value. `now`: the present value of its
-    /// source. It is one atomic exchange, so nothing is counted twice or lost.
+    /// source. The exchange is atomic, so nothing is counted twice or lost.
     pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
         let Some(account) = self.account(at) else {
             return 0;

@@ -60,8 +60,8 @@ pub enum PvarNumber {
     Unsigned,
     /// `unsigned long long`.
     Long,
-    /// `double`. The source returns the bits of the value; but for a timer, whose value is in seconds, the source
-    /// returns nanoseconds.
+    /// `double`. The source returns the bits of the value. For a timer, whose value is in seconds, the source returns
+    /// nanoseconds instead.
     Double,
 }
 

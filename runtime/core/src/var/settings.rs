@@ -79,7 +79,8 @@ pub fn read(row: &ControlVariable) -> CvarValue {
 pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
-    // The change is made under the lock, so that a reader gets the value that is in force.
+    // The lock on the settings is still held. So if two threads write the same variable, its last value in the settings
+    // is also its last value in `live`.
     if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
         live::change(row.variable, number);
         live::set_stale(true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and handles of performance variables. To make or free them takes a lock and may allocate memory. All other
-//! operations use only atomic loads and stores, so signal handlers may call them.
+//! Sessions and handles of performance variables. Making or freeing a session or a handle takes a lock and may allocate
+//! memory. All other operations use only atomic instructions, so signal handlers may call them.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,7 +26,7 @@ pub enum PvarRefusal {
     StartStop,
     /// The variable is read-only.
     Write,
-    /// The variable cannot be read and reset in one step.
+    /// The variable cannot be read and reset atomically.
     Atomic,
     /// There are too many handles.
     Handles,
@@ -79,6 +79,7 @@ pub struct ToolSessions {
     making: Mutex<Making>,
 }
 
+/// The allocation of handles; `free`: the indices of handles that were freed.
 #[derive(Debug, Default)]
 struct Making {
     /// Number of handles allocated.
@@ -456,7 +457,7 @@ impl ToolSessions {
             .map(|_| ())
     }
 
-    /// Reads value number `at` of a handle and resets it in one step.
+    /// Reads value number `at` of a handle and resets it atomically.
     ///
     /// # Errors
     /// When there is no such session or handle, or its variable is read-only.

@@ -22,6 +22,7 @@ pub struct PeerTraffic {
     channels: Arc<LiveChannelCounters>,
 }
 
+/// Messages and bytes sent to one peer. `shown`: the values that readers in other threads get.
 #[derive(Debug, Default)]
 struct Sent {
     messages: OwnedCounter,

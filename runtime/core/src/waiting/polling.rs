@@ -22,15 +22,15 @@ pub(crate) struct Polling {
     /// When the last poll returned; `None` if that was not recorded, for example because ranks do not share cores.
     returned: Option<Instant>,
     wait: WaitProgress,
-    /// Limit of the next sleep. If this is less than [`FIRST_SLEEP`], that is the limit.
+    /// Limit of the next sleep. A value below [`FIRST_SLEEP`] stands for [`FIRST_SLEEP`].
     sleep: Duration,
     /// Whether the last rest was a sleep.
     slept: bool,
-    /// Whether an event ended the last sleep.
+    /// Whether the turn of progress after the last sleep found something.
     woken: bool,
 }
 
-/// The rest of a thread between two polls, in a process whose other threads may wait too.
+/// What a thread does between two polls, in a process whose other threads may wait too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Yields the core.
@@ -118,7 +118,7 @@ pub(crate) enum Rested {
 
 impl WaitPolicy {
     /// Counts a poll. `moved`: whether something happened in its turn. `true`: the poll must rest, because nothing
-    /// happened and either cores are shared or it is time to check whether they are.
+    /// happened, and cores are shared, the network needs the core, or it is time to check whether cores are shared.
     #[inline]
     pub(crate) fn polling_is_long(&mut self, moved: bool, fabric: &Fabric) -> bool {
         if moved {
@@ -154,8 +154,9 @@ impl WaitPolicy {
         rested
     }
 
-    /// For a process whose other threads may wait too: how a poll in a long series is to rest outside the visit.
-    /// `None`: it need not rest.
+    /// For a process with several threads: how this thread must pause after a poll without progress, while other
+    /// threads may visit the process. `None`: it need not pause, because cores are not shared, the policy is to poll
+    /// without end, or the application has computed since the last poll.
     pub(crate) fn pause_of_poll(&mut self, fabric: &mut Fabric) -> Option<Pause> {
         let now = Instant::now();
         self.assess(now, fabric);
@@ -187,8 +188,8 @@ mod tests {
         polling.next_sleep().unwrap().as_micros()
     }
 
-    /// A poll without progress that sleeps. `moved`: whether an event ends the sleep. Returns the limit of the sleep in
-    /// us.
+    /// Simulates a poll without progress that sleeps. `moved`: whether the turn of progress after the sleep finds
+    /// something. Returns the limit of the sleep in us.
     fn sleep_once(polling: &mut Polling, moved: bool) -> u128 {
         polling.idle_polls += 1;
         polling.slept = true;

@@ -152,7 +152,8 @@ impl Job {
         }
     }
 
-    /// Whether ranks leave their processors and return to them for ever. Then the network always has a next event.
+    /// Whether the network takes ranks off their processors again and again, without end. Then the network always has a
+    /// next event.
     fn net_only_reschedules(&self) -> bool {
         self.net.config().away_permille > 0
     }

@@ -75,7 +75,8 @@ impl Visit for Hand<'_> {
         visit(&mut self.seat.universe.borrow_mut())
     }
 
-    /// Is `true`, so that `wait_until` gives other ranks a turn and does not rest.
+    /// Returns `true`, so a wait calls [`run_unlocked`](Visit::run_unlocked) between two turns. There other ranks get a
+    /// turn, and this rank does not sleep.
     fn is_shared(self) -> bool {
         true
     }

@@ -23,7 +23,7 @@
 //! | 8 CANCEL    | context                                                                  | removes the message from its queue if no receive has matched it, and answers CANCELLED |
 //! | 9 CANCELLED | none                                                                     | completes the send as cancelled, or continues to wait for the match |
 //! | 10 FIRST    | message bytes                                                            | matches the message, or keeps it, and waits for its bytes |
-//! | 11 MORE     | the next bytes of the sender's last FIRST                                | appends them to the received data |
+//! | 11 MORE     | the next bytes of the message of the sender's last FIRST                 | appends them to the received data |
 //! | 12 MATCHED  | none                                                                     | completes the synchronous send that has the mark |
 //!
 //! A *token* names a request at the process that made it: `index << 8 | generation`.

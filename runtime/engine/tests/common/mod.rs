@@ -160,7 +160,8 @@ impl World {
         (0..ranks).any(|step| self.drain((first + step) % ranks))
     }
 
-    /// One turn of the owner's pump: visits each peer with waiting frames once. Returns whether a frame was posted.
+    /// One round of the owner's pump: for each peer with waiting frames, posts a few of these frames if there is room.
+    /// Returns whether a frame was posted.
     pub fn drain(&mut self, rank: u32) -> bool {
         let mut posted = false;
         for _ in 0..self.engines[rank as usize].busy_peers() {

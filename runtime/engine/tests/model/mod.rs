@@ -702,7 +702,8 @@ fn is_early(tag: i32) -> bool {
     tag % 3 != 1
 }
 
-/// The last context id differs from the first by the number of the engine's bins: so both use the same bins.
+/// The last context id differs from the first by the engine's initial number of bins: so at first both contexts use the
+/// same bins.
 const CONTEXTS: [u32; 3] = [4, 21, 4 + 512];
 /// Number of tags, and the distance between them: with few tags, most receives match; with many, queues of all kinds
 /// are long; the last entry has tags whose hash values are close.

@@ -222,7 +222,7 @@ async fn exchange<V: Visit>(
     }
     let ended = lengths.and(by.defer_error(coming.finish().await));
     if ended.is_err() {
-        // Other leaders have also ended the call, and receive nothing.
+        // A rank is dead, which also ends the call at the other leaders. They will not receive these messages.
         sent.take_back();
     }
     let sent = by.defer_error(sent.finish().await);

@@ -37,8 +37,8 @@ pub struct FastMemberCall<'a> {
 
 impl<'a> FastMemberCall<'a> {
     /// The next call on `comm`; `None`: it cannot take the fast path. `collective`: a number of
-    /// `queue_layout::COLLECTIVES`. The call may sleep during its visit, so it must not be used if other threads may
-    /// visit the process.
+    /// `queue_layout::COLLECTIVES`. The call may sleep during its [visit](crate::Visit), in which it excludes other
+    /// threads from the process. So it must not be used if other threads may visit the process.
     #[must_use]
     pub fn new(universe: &'a mut Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let nodes = comm.nodes.get()?.as_deref().filter(|_| !comm.has_board())?;
@@ -156,8 +156,9 @@ impl<'a> FastMemberCall<'a> {
         arrive(&self.seat, place, note, bytes)
     }
 
-    /// Reads the leader's entries. `None`: something else happened before an entry came; the general path continues
-    /// with that entry. `given`: the round in which this rank has arrived, if it has.
+    /// Reads the leader's entries. `None`: the next entry did not come soon, or is not the leader's entry for this
+    /// call. The general path then continues with that entry. `given`: the round in which this rank has arrived, if it
+    /// has.
     fn receive(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
         let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
         for (received, chunk) in chunks(into.len()).enumerate() {
