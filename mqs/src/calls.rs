@@ -228,8 +228,8 @@ pub fn mark_awaited(
     marked?;
     note_moving(calls, comms, operations.as_slice());
     for (number, call) in (0..).zip(calls.iter()) {
-        // No entry is needed: the entries of listed requests contain the call's name. If all its requests are complete,
-        // the call is about to return.
+        // A call that waits only for listed requests needs no entry of its own: the entries of these requests contain
+        // the call's name. If all its requests are complete, the call is about to return.
         let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
         if by_requests && !call.is_hidden {
             continue;

@@ -2,7 +2,7 @@
 //! The types that debugger and library share: those of `mpi_interface.h`, version 1.13, with Rust names.
 //!
 //! # Safety
-//! Only function types; each call site states why the call is sound.
+//! This file only has function types; each call site states why the call is sound.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
@@ -76,7 +76,7 @@ pub struct Communicator {
     pub local_rank: Word,
     /// Number of ranks that a message can come from or go to: for an intercommunicator, the size of the remote group.
     pub size: Word,
-    /// Its name, if any.
+    /// Name of the communicator, if any.
     pub name: [u8; 64],
 }
 

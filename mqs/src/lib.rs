@@ -14,9 +14,9 @@
 //! | [`list`]      | lists in memory from the debugger's allocator |
 //! | [`order`]     | sorting without a panic |
 //!
-//! **Knows** the crate `queue-layout` and the debugger's callbacks. **Never** panics or prints, and never follows a
-//! linked list of the target. It allocates only through the debugger's callbacks. Every number read from the target is
-//! bounded, and memory that cannot be read is an error, not a zero.
+//! **Knows** the crate `queue-layout` and the debugger's callbacks.
+//! **Never** panics or prints, and never follows a linked list of the target. It allocates only through the debugger's
+//! callbacks. Every number read from the target is bounded, and memory that cannot be read is an error, not a zero.
 //!
 //! # Threads
 //! All state is attached to the debugger's images and processes, except the address of the debugger's table of basic

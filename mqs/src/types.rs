@@ -11,11 +11,11 @@ use crate::walk::{MAX_ROWS, RecordRun, TargetOperation, TargetRecord, read_addre
 /// A datatype of the stopped process.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetDatatype {
-    /// Value of its handle.
+    /// Value of the datatype's handle.
     pub handle: u32,
     /// Bytes of data per item.
     pub bytes: u64,
-    /// Its name, zero-terminated.
+    /// Name of the datatype, zero-terminated.
     pub name: [u8; TYPE_NAME_BYTES],
 }
 

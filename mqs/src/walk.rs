@@ -25,11 +25,11 @@ pub struct TargetCommunicator {
     pub group: u64,
     /// Id that is equal on all ranks of the communicator, and different from that of every other communicator.
     pub unique_id: u64,
-    /// Its name, zero-terminated.
+    /// Name of the communicator, zero-terminated.
     pub name: [u8; COMM_NAME_BYTES],
-    /// Whether the program has freed it.
+    /// Whether the program has freed the communicator.
     pub is_freed: bool,
-    /// Address of its row.
+    /// Address of the communicator's row.
     pub row: u64,
 }
 
@@ -40,9 +40,9 @@ pub struct TargetOperation {
     pub context: u32,
     /// The queue: a number of `mqs_op_class`, [`OTHER_OPERATIONS`], [`INACTIVE_RECEIVES`] or [`NO_QUEUE`].
     pub class: i32,
-    /// Its place in the queue.
+    /// Place of the operation in its queue.
     pub sequence: u64,
-    /// Its state: a number of [`RequestState`].
+    /// State of the operation: a number of [`RequestState`].
     pub state: u8,
     /// `FLAG_*` bits.
     pub flags: u16,
@@ -59,7 +59,7 @@ pub struct TargetOperation {
     pub buffer: u64,
     /// World rank, tag and bytes of the matched message.
     pub matched: (u32, i32, u64),
-    /// Token of its request.
+    /// Token of the operation's request.
     pub token: u32,
     /// Value of its datatype's handle; 0: unknown.
     pub datatype: u32,
@@ -122,8 +122,8 @@ pub fn communicators(
     Ok(())
 }
 
-/// Passes every operation to `take`, in no particular order. This includes operations of collectives, and active
-/// requests of kind `Other`, which are in none of the queues.
+/// Passes every operation to `take`, in no particular order: also the messages of collectives, and active requests of
+/// kind `Other`, although the latter are in none of the queues.
 ///
 /// # Errors
 /// When memory cannot be read, or `take` fails.
@@ -423,7 +423,7 @@ pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64,
 /// The [`class`](TargetOperation::class) of a request that is in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
-/// Limits that are greater than any valid number. They bound a walk, whatever the target's memory contains.
+/// Limits that no valid number exceeds. They bound a walk, whatever the target's memory contains.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;
 const MAX_RANKS: u32 = 1 << 24;

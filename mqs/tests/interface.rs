@@ -183,7 +183,7 @@ fn mqs_091_iterators_of_two_processes_are_independent() {
     two[0].detach();
 }
 
-/// MQS-093: groups with ranks outside `MPI_COMM_WORLD` are not listed.
+/// MQS-093: communicators with ranks outside `MPI_COMM_WORLD` are not listed.
 #[test]
 fn mqs_093_communicators_with_ranks_outside_the_world_are_omitted() {
     let mut model = Model::new();

@@ -65,7 +65,8 @@ fn mqs_031_034_communicators_have_an_identity_a_rank_a_size_and_a_name() {
     // MQS-080: the ranks of an intercommunicator are those of the remote group.
     let ranks: Vec<_> = all.iter().map(|it| it.ranks.clone()).collect();
     assert_eq!(ranks, [vec![0, 1, 2, 3], vec![1, 3], vec![2, 0]]);
-    // Both halves of a split have the same context id, but different first ranks.
+    // The unique id is the context id, plus the world rank of the group's first process in the high 32 bits. By this
+    // rank the ids of the halves of a split differ: the halves have the same context id.
     let ids: Vec<_> = all.iter().map(|it| it.comm.unique_id).collect();
     assert_eq!(ids, [4, 1 << 32 | 12, 2 << 32 | 16]);
     fake.detach();

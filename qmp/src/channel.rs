@@ -2,9 +2,10 @@
 //! Implements declared memory and declared messages. A message handle is a list of one or more ends of gated channels.
 //!
 //! Between two nodes, the k-th started send of a class matches the k-th started receive of that class. Messages to or
-//! from a node by number have class 0; those of a neighbour have a class for each axis and direction. So messages stay
-//! distinct if one node is several neighbours: on an axis of two nodes the other node is the neighbour in both
-//! directions, and on axes of one node each node is its own neighbour.
+//! from a node by number have class 0. Messages to or from a neighbour have a class for each axis and direction; from
+//! the seventh axis on, all axes share two classes. So messages stay distinct if one node is several neighbours: on an
+//! axis of two nodes the other node is the neighbour in both directions, and on axes of one node each node is its own
+//! neighbour.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct MessageMemory {
 /// A declared message.
 #[derive(Debug)]
 pub struct DeclaredMessage {
-    /// Ids of its ends, in declared order.
+    /// Ids of the message's ends, in declared order.
     ids: Arc<[u64]>,
     /// The ends themselves.
     ends: Vec<MessageEnd>,

@@ -35,12 +35,12 @@ impl StridedPiece {
         }
     }
 
-    /// Address of its first block.
+    /// Address of the first block of the piece.
     pub fn base(&self) -> *mut c_void {
         self.base
     }
 
-    /// Its size in bytes; `None` on overflow.
+    /// Size of the piece in bytes; `None` on overflow.
     pub fn bytes(&self) -> Option<usize> {
         self.block_bytes.checked_mul(self.blocks)
     }
@@ -107,6 +107,7 @@ unsafe extern "C" {
     fn rmpi_channel_failure(ids: *const u64, count: usize, failure: *mut FailureDetails) -> c_int;
 }
 
+/// Mirrors the structure in which the MPI library's channel functions report a failure.
 #[repr(C)]
 struct FailureDetails {
     index: usize,

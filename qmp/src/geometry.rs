@@ -4,8 +4,8 @@
 //! Node numbers never change; a topology maps them to coordinates in the grid, in one of two orders:
 //!
 //! - *linear*: axis 0, or the first axis of a map, runs fastest with the node number, as in libqmp;
-//! - *blocked*: the nodes of a host form blocks of the grid. If there is no map, blocked order is used if it reduces
-//!   the surface between hosts.
+//! - *blocked*: the nodes of a host form blocks of the grid. Without a map, blocked order is used if it reduces the
+//!   surface between hosts.
 
 mod layout;
 

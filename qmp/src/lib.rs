@@ -12,9 +12,9 @@
 //!
 //! Handles are numbers, not pointers. A call returns its first error as its status; `QMP_get_error_string` returns the text.
 //!
-//! **Knows** QMP's names and rules, and `libmpi_abi.so.1` through its C interface. **Never** embeds the runtime, moves
-//! a byte of a message itself, or waits: the MPI library does all this. So a process has one MPI, and messages of both
-//! interfaces make progress together.
+//! **Knows** QMP's names and rules, and `libmpi_abi.so.1` through its C interface.
+//! **Never** embeds the runtime, moves a byte of a message itself, or waits: the MPI library does all this. So a
+//! process has one MPI, and messages of both interfaces make progress together.
 //!
 //! # Threads
 //! Below `QMP_THREAD_MULTIPLE` there is no lock. At `QMP_THREAD_MULTIPLE` a lock guards the tables; it is not held

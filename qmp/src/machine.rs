@@ -24,9 +24,9 @@ pub struct QmpCommunicator {
     pub node: c_int,
     /// Number of colours in the split that made the communicator.
     pub colors: c_int,
-    /// This node's colour.
+    /// This node's colour in that split.
     pub color: c_int,
-    /// This node's key.
+    /// This node's key in that split.
     pub key: c_int,
     /// The logical topology, once declared.
     pub declared: Option<DeclaredTopology>,
@@ -37,7 +37,7 @@ pub struct QmpCommunicator {
 pub struct DeclaredTopology {
     /// The grid.
     pub topology: NodeGrid,
-    /// Its dimensions.
+    /// The dimensions of the grid.
     pub dims: Box<[c_int]>,
     /// This node's coordinates.
     pub coordinates: Box<[c_int]>,

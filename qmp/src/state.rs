@@ -2,10 +2,10 @@
 //! The global state of the library.
 //!
 //! # Safety
-//! One static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the library; at
-//! `QMP_THREAD_MULTIPLE` a lock ensures it. The `RefCell` checks that no function uses the state inside another that
-//! uses it. A function that uses the state must not call the program, or an MPI function that waits or calls the
-//! program.
+//! The state is one static. Below `QMP_THREAD_MULTIPLE` the program guarantees that one thread at a time is in the
+//! library; at `QMP_THREAD_MULTIPLE` a lock ensures it. The `RefCell` checks that no function uses the state inside
+//! another that uses it. A function that uses the state must not call the program, or an MPI function that waits or
+//! calls the program.
 #![allow(unsafe_code, reason = "the library's static")]
 
 use core::cell::{Cell, RefCell};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The static library from which `librmpi_mqs.so` is linked, the library that debuggers load. The code is in `mqs`.
+//! The static library from which the library that debuggers load, `librmpi_mqs.so`, is linked. The code is in `mqs`.
 //!
-//! **Knows** `mqs`. **Never** contains code that runs: if the compiler cannot prove that no panic is reachable, the
-//! link fails with an undefined function.
+//! **Knows** `mqs`.
+//! **Never** contains code that runs: if the compiler cannot prove that no panic is reachable, the link fails with an
+//! undefined function.
 //!
 //! # Safety
-//! One call of a function that is never defined.
+//! The only unsafe operation is a call of a function that is never defined.
 #![no_std]
 #![allow(unsafe_code, reason = "a reachable panic becomes a link error")]
 

@@ -39,8 +39,8 @@ pub(crate) fn is_of_rmpi(pid: u32) -> bool {
     boot(pid).is_ok()
 }
 
-/// Whether rank `rank` has ended, according to the daemon that started process `pid`. This process is a rank of the
-/// same job. A rank that was not started yet has not ended.
+/// Whether rank `rank` has ended, according to the daemon that started process `pid`, which is a rank of the same job.
+/// `false` if the daemon does not reply. A rank that was not started yet has not ended.
 #[must_use]
 pub fn has_ended(pid: u32, rank: u32) -> bool {
     let Ok(boot) = boot(pid) else { return false };

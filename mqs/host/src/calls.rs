@@ -21,8 +21,8 @@ pub struct RankCall {
     pub targets: Vec<AwaitedTarget>,
 }
 
-/// Something that a call waits for: an index among the rank's communicators, and an index into a list of that
-/// communicator.
+/// Something that a call waits for. The first number is an index among the rank's communicators, the second an index
+/// into a list of that communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwaitedTarget {
     /// A send.

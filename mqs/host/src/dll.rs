@@ -143,7 +143,7 @@ impl Dll {
         // SAFETY: a function without arguments: L1.
         let version = string_of(unsafe { version() });
         Ok(Self {
-            // The interface specifies neither threads nor blocking calls; rmpi's library does.
+            // The interface covers neither threads nor blocking calls; rmpi's library supports both.
             is_ours: version.starts_with("rmpi "),
             error_string: function!(names, c"mqs_dll_error_string"),
             setup_image: function!(names, c"mqs_setup_image"),
@@ -515,7 +515,7 @@ unsafe extern "C" fn target_to_host(
     bytes: c_int,
 ) {
     let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
-    // Constant lengths for the common cases: this is called for every number.
+    // The common lengths are constants, so these copies are fast: this function is called for every number.
     match bytes {
         // SAFETY: `from` and `to` have that many bytes (L1); they may overlap.
         8 => unsafe { to.copy_from(from, 8) },

@@ -111,9 +111,9 @@ pub enum Error {
     Unseen {
         /// Number of hosts whose ranks could not be inspected.
         count: usize,
-        /// One of them.
+        /// One of these hosts.
         host: String,
-        /// Its error.
+        /// The error of that host.
         why: String,
     },
     /// A rank's MPI does not name a debugger library.

@@ -19,10 +19,10 @@ pub struct NearMiss {
     pub peer: Option<i32>,
     /// Tag of the message or receive; `None`: any.
     pub tag: Option<i64>,
-    /// Its data.
+    /// Size and datatype of the message, the buffer or the collective.
     #[serde(flatten)]
     pub data: MessageData,
-    /// Name of its communicator; for a collective, the name of the collective.
+    /// Name of the communicator; for a collective, the name of the collective.
     pub name: String,
     /// Number of equal near misses.
     pub count: usize,
@@ -151,8 +151,8 @@ pub(crate) fn near_receives(
     found.sorted()
 }
 
-/// The point in which two envelopes differ; `None` unless there is exactly one. Each parameter: whether they match in
-/// this point.
+/// The point in which two envelopes differ; `None` unless there is exactly one. Each parameter is true if the envelopes
+/// match in that point.
 fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Difference> {
     match (comm, rank, tag) {
         (true, true, false) => Some(Difference::Tag),

@@ -20,20 +20,20 @@ pub struct RankReport {
     /// Whether the library lists blocking calls. If not, it is unknown whether the rank waits.
     #[serde(rename = "tells_calls")]
     pub reports_calls: bool,
-    /// Its communicators; none before MPI is initialized, or after it is finalized.
+    /// Communicators of the rank; none before MPI is initialized, or after it is finalized.
     pub communicators: Vec<CommReport>,
 }
 
 /// A communicator of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommReport {
-    /// Its id, equal on all its ranks.
+    /// Id of the communicator, equal on all its ranks.
     pub id: u64,
-    /// Its name, if it has one.
+    /// Name of the communicator, if it has one.
     pub name: String,
-    /// The process's rank in it.
+    /// Rank of the process in the communicator.
     pub rank: i64,
-    /// Its peers (of an intercommunicator, the remote group), as ranks in `MPI_COMM_WORLD`.
+    /// Peers in the communicator (of an intercommunicator, the remote group), as ranks in `MPI_COMM_WORLD`.
     pub ranks: Vec<i32>,
     /// Sends that are pending, or complete but not yet collected by a test or wait.
     pub sends: Vec<OperationReport>,
@@ -89,7 +89,7 @@ pub struct OperationReport {
 }
 
 impl RankReport {
-    /// Its process, as text.
+    /// The process of the rank, as text.
     #[must_use]
     pub fn process(&self) -> String {
         let pid = self.pid;
@@ -107,7 +107,7 @@ impl OperationReport {
         self.words.iter().any(is_size).then_some(self.bytes)
     }
 
-    /// Size and datatype of its data.
+    /// Size and datatype of the operation's data.
     #[must_use]
     pub fn data(&self) -> MessageData {
         MessageData {
@@ -157,9 +157,9 @@ pub struct CallReport {
 /// A nonblocking collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NonblockingCollective {
-    /// Its name, such as `Bcast`.
+    /// Name of the collective, such as `Bcast`.
     pub name: String,
-    /// Its root, as a rank of the communicator, if it has one.
+    /// Root of the collective, as a rank of the communicator, if it has one.
     pub root: Option<i64>,
     /// Number of the call on its communicator.
     pub place: Option<i64>,
@@ -224,7 +224,7 @@ impl CallReport {
 /// Counts of the calls of one collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
-    /// Its name without `MPI_`.
+    /// Name of the collective, without `MPI_`.
     pub name: Cow<'static, str>,
     /// Number of calls that were started.
     pub called: i32,
@@ -351,7 +351,7 @@ pub(crate) fn text(field: &[u8]) -> String {
 }
 
 impl CommReport {
-    /// Its name, or a text with its id if it has no name.
+    /// The communicator's name, or a text with its id if it has no name.
     #[must_use]
     pub fn label(&self) -> String {
         match self.name.as_str() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes two snapshots of a job. It is doubtful whether a rank waits if the two show the rank in different calls, or if
-//! the rank had no time between them to process messages that were in flight.
+//! Takes two snapshots of a job. If the two show a rank in different calls, or if the rank had no time between them to
+//! process messages that were in flight, it is doubtful whether the rank waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -279,7 +279,7 @@ fn identity(rank: &RankReport) -> BTreeSet<String> {
     marks
 }
 
-/// Ranks that were not seen, but belong to a communicator of a rank that was.
+/// Ranks that were not seen, but belong to a communicator of a rank that was seen.
 fn missing(ranks: &[RankReport]) -> BTreeSet<i32> {
     let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
     let groups = ranks.iter().flat_map(|it| &it.communicators);
@@ -304,8 +304,8 @@ fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
 /// The coverage of a job. It is complete if all ranks that were not seen have ended.
 fn coverage(job: &RunningJob, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
-    // Perhaps a missing rank has not been started yet, or is a script between two programs: rmpi's daemon records which
-    // ranks have ended.
+    // A missing rank need not have ended: perhaps it has not been started yet, or is a script between two programs. So
+    // this requests from rmpi's daemon whether each missing rank has ended.
     let ended = |pid: u32| {
         let mut missing = missing.iter().filter_map(|it| u32::try_from(*it).ok());
         missing.all(|rank| ancestor::has_ended(pid, rank))

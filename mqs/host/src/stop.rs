@@ -117,11 +117,11 @@ struct HaltedProcess {
 /// How a process was stopped.
 #[derive(Debug)]
 enum HaltMethod {
-    /// It was already stopped, and stays stopped.
+    /// The process was already stopped, and stays stopped.
     Before,
-    /// Its threads are traced, by this thread.
+    /// The threads of the process are traced by this thread.
     Traced(Trace),
-    /// It was sent SIGSTOP.
+    /// The process was sent SIGSTOP.
     Signalled,
 }
 
@@ -132,6 +132,7 @@ struct Trace {
     here: PhantomData<*const ()>,
 }
 
+/// A thread of a rank that is attached by ptrace.
 #[derive(Debug)]
 struct Thread {
     id: i32,
@@ -189,7 +190,7 @@ impl Drop for HaltedProcess {
     fn drop(&mut self) {
         if let HaltMethod::Signalled = self.how {
             let pid = Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX));
-            // It may have been killed meanwhile.
+            // The process may have been killed meanwhile.
             let _ = kill(pid, Signal::SIGCONT);
         }
     }
@@ -208,7 +209,7 @@ impl Trace {
             };
             let seized = ptrace::seize(Pid::from_raw(id), Options::empty());
             match seized {
-                // It has ended, or is a zombie.
+                // The thread has ended, or is a zombie.
                 Err(Errno::ESRCH) => continue,
                 Err(_) if state(&task.path()).is_none_or(|it| matches!(it, 'Z' | 'X')) => continue,
                 other => other?,
@@ -217,7 +218,7 @@ impl Trace {
                 id,
                 pending_signal: None,
             });
-            // It may end at any time; `poll` reports that.
+            // The thread may end at any time; `poll` detects that.
             let _ = ptrace::interrupt(Pid::from_raw(id));
             any = true;
         }

@@ -23,9 +23,9 @@ type Sections = HashMap<&'static str, Arc<[u8]>>;
 /// A type of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Type {
-    /// Its size in bytes.
+    /// Size of the type in bytes.
     pub size: u64,
-    /// Offsets of its members, including those of anonymous members.
+    /// Offsets of the members of the type, including those of anonymous members.
     pub members: HashMap<Box<[u8]>, u64>,
 }
 
@@ -174,7 +174,7 @@ impl DebugInfo {
             }
             let bits = number(member, dw::DW_AT_data_bit_offset).map(|bits| bits / 8);
             let offset = number(member, dw::DW_AT_data_member_location).or(bits);
-            // Members of a union have no offset.
+            // A member without an offset, as in a union, is at offset 0.
             let offset = base.checked_add(offset.unwrap_or(0))?;
             match name_of(&dwarf_file.dwarf, &unit, member) {
                 Some(name) => {

@@ -2,8 +2,8 @@
 //! Decides whether a job can progress, and if not, why. It reports only what the waits of the ranks prove.
 //!
 //! A rank can progress if it is not waiting, or if ranks that can progress can end its wait. The ranks outside the
-//! fixed point of this rule are stuck: they can never progress. Each waits for other stuck ranks, or for ranks that
-//! have left MPI.
+//! fixed point of this rule are stuck: they can never progress. Each waits for other stuck ranks, for ranks that have
+//! left MPI, or for something that no rank can do.
 //!
 //! "No deadlock" is proved by the same fixed point, computed only from certain facts: for example, a collective that
 //! all ranks have entered may still not end, since their arguments may differ. If neither a deadlock nor its absence is
@@ -52,9 +52,9 @@ pub enum VerdictKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// It was in other waits in the first snapshot, or is in a collective whose data are being transferred.
+    /// The rank was in other waits in the first snapshot, or is in a collective whose data are being transferred.
     Moved,
-    /// It has not run its progress loop between the snapshots, or was not in the first one.
+    /// The rank has not run its progress loop between the snapshots, or was not in the first one.
     Restless,
     /// Other threads of the rank may enter MPI at any time.
     Threads,
@@ -101,6 +101,7 @@ pub fn verdict(waits: &JobWaits, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
     }
 }
 
+/// The ranks of a job, while it is determined which of them may still progress.
 struct Analysis<'a> {
     waits: &'a JobWaits,
     doubts: &'a BTreeMap<i32, Doubt>,

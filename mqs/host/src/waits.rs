@@ -13,18 +13,18 @@ use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankState {
-    /// It waits: one call for each thread that is in MPI.
+    /// The rank waits: one call for each thread that is in MPI.
     Waits(Vec<RankWait>),
-    /// It is in no blocking call.
+    /// The rank is in no blocking call.
     Outside,
-    /// It is not known whether it waits: the debugger library of its MPI does not list blocking calls.
+    /// It is not known whether the rank waits: the debugger library of its MPI does not list blocking calls.
     #[serde(rename = "untold")]
     Unknown,
-    /// It has finalized MPI.
+    /// The rank has finalized MPI.
     Finalized,
-    /// Its process has ended.
+    /// The process of the rank has ended.
     Ended,
-    /// It was not inspected.
+    /// The rank was not inspected.
     Unseen,
 }
 
@@ -49,7 +49,7 @@ pub struct RankWait {
 /// One operation that a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AwaitedOperation {
-    /// Its kind.
+    /// The kind of the operation.
     pub what: AwaitedKind,
     /// Id of the communicator, equal on all its ranks.
     pub communicator: u64,
@@ -92,7 +92,7 @@ pub enum AwaitedKind {
     Send,
     /// A collective waits for ranks that have not called it.
     Collective {
-        /// Its name, without `MPI_`.
+        /// Name of the collective, without `MPI_`.
         name: String,
         /// Number of calls of this collective on the communicator, including this one; 0: unknown.
         number: i32,
@@ -143,7 +143,7 @@ pub struct CollectiveMismatch {
 pub struct MismatchSide {
     /// Name of the collective.
     pub name: String,
-    /// Its root, as a rank of the communicator, if it has one.
+    /// Root of the collective, as a rank of the communicator, if it has one.
     pub root: Option<i64>,
     /// The size that must be equal on all ranks, if there is one.
     pub bytes: Option<i64>,
@@ -485,8 +485,8 @@ impl<'a> ReportIndex<'a> {
             pending.near.extend(other.map(|other| theirs.near(other)));
         }
         let has_entered = |rank: i32| entered.iter().any(|it| it.rank == rank);
-        // Counts of calls are per collective. So they are compared only if each rank here is in this collective, with
-        // this root.
+        // Calls are counted per collective. So the counts are compared only if all ranks that have entered this call
+        // have entered this collective with this root; their sizes may differ.
         let is_same = pending.near.iter().all(|it| it.other == Difference::Size);
         let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
         let is_later = |rank: i32| self.is_past(rank, comm.id, it.place);

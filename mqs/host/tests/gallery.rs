@@ -40,7 +40,8 @@ impl Example {
         let program = folder.join(name);
         let mut compile = installed("rmpicc");
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
-        // Several tests use the same program, and another test may be starting it.
+        // Each test compiles to a file of its own and then renames it: several tests use the same program, and another
+        // test may be starting that program.
         let test = std::thread::current();
         let fresh = folder.join(format!("{name}-{}", test.name().unwrap_or_default()));
         let compiled = compile.arg(&fresh).arg(&source).status().unwrap();

@@ -95,7 +95,7 @@ fn damaged_or_missing_debug_info_yields_no_types() {
     let empty = source(&folder, "empty", "");
     assert!(DebugInfo::of(&empty).is_none());
     assert!(DebugInfo::of(&folder.join("absent")).is_none());
-    // A truncated file yields no types, or fewer.
+    // A truncated file yields no types, or fewer than the whole file.
     let library = library(&folder, &[]);
     let whole = std::fs::read(library).unwrap();
     let cut = folder.join("cut.so");

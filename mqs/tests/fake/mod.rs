@@ -202,7 +202,7 @@ impl Fake {
         (self.image_info, self.process_info)
     }
 
-    /// Number of reads of its memory.
+    /// Number of reads of the process's memory.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.get()
     }

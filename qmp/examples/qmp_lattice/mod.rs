@@ -79,9 +79,9 @@ fn must(status: c_int) {
 /// A box of sites, numbered such that the first axis runs fastest.
 #[derive(Clone, Copy)]
 pub struct LatticeBox {
-    /// Its dimensions.
+    /// Dimensions of the box.
     pub edges: [usize; AXES],
-    /// Its first site in the lattice, which is a torus.
+    /// First site of the box in the lattice, which is a torus.
     corner: [usize; AXES],
 }
 

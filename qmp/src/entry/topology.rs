@@ -18,7 +18,8 @@ use crate::machine::{self, with_comm};
 use crate::state;
 use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Prints why a grid is refused, as libqmp does: a program that ignores the status crashes soon after.
+/// Prints why a grid is refused, as libqmp does: otherwise a program that ignores the status would crash soon after
+/// without an explanation.
 fn report_error(function: &str, result: Result<()>) -> Result<()> {
     if let Err(failure) = &result {
         print_error(&format!("{function}: {}", failure.text));

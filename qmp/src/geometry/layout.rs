@@ -86,6 +86,7 @@ fn divide(
 /// surface between nodes.
 type Shape = (bool, u128, u128);
 
+/// The search for the grid with the smallest surface.
 struct BestGrid<'a> {
     lattice: &'a [usize],
     /// Nodes per block, if the nodes of a host can form blocks of the grid; `None`: blocks are useless.
