@@ -265,7 +265,7 @@ struct DomainSlot {
 }
 
 /// Assigns ranks round-robin to domains; domain `i` has `rooms[i]` cores. A domain with a rank per core is full and is
-/// skipped. When all domains are full, each accepts as many ranks again.
+/// skipped. When all domains are full, each accepts one more rank per core.
 fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);

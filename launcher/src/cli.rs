@@ -593,8 +593,9 @@ fn gdb_reads(
     Ok(())
 }
 
-/// The program of these options, with its number of ranks. The pair has the limits, and the number of ranks of a
-/// program without `-n`. If this number is `None`, the program needs `-n` or, in a job over hosts, `--host`.
+/// The program of these options, with its number of ranks. The first item of the pair has the limits. The second item
+/// is the number of ranks of a program without `-n`; if this item is `None`, the program needs `-n` or, in a job over
+/// hosts, `--host`.
 fn app(
     options: Options,
     (room, unsaid): (JobLimits, Option<u32>),

@@ -94,7 +94,7 @@ impl FrameConnection {
     /// Shuts down sending and waits, for `within` at most, until the other side has received everything or is gone.
     /// Without the wait, the kernel would discard sent data if this socket were closed with unread input.
     pub(crate) fn finish(&mut self, within: Duration) {
-        // The stream is a pipe. A pipe keeps sent data when its write end is closed.
+        // `shutdown` fails for a pipe, which needs no wait: a pipe keeps sent data when its write end is closed.
         if shutdown(self.to.as_raw_fd(), Shutdown::Write).is_err() {
             return;
         }

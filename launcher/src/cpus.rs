@@ -5,7 +5,7 @@ use nix::sched::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A set of CPUs, in ascending order. The job's set is the CPU mask of `rmpiexec` or a part of it, never more.
+/// A set of CPUs, in ascending order. The set of a job is the CPU mask of `rmpiexec`, or a part of this mask.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuList(Vec<u32>);
 

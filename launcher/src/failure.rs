@@ -87,6 +87,7 @@ impl RankFailure {
     }
 }
 
+/// A failure together with its host, to be printed.
 struct OnHost<'a> {
     failure: &'a RankFailure,
     host: &'a str,

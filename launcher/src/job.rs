@@ -78,8 +78,8 @@ pub(crate) struct NodeJob {
     pub(crate) prompts: bool,
     /// Whether the ranks are held before their first instruction, for a debugger.
     pub(crate) hold: bool,
-    /// The node of each rank of the job, encoded as by [`wireup::NodeMap`]; empty if the text would be too long. It may
-    /// be empty if all ranks are on one node.
+    /// The node of each rank of the job, encoded as by [`wireup::NodeMap`]. The text is empty if it would be too long,
+    /// and may be empty if all ranks are on one node.
     pub(crate) nodes: String,
     /// Whether some node of the job has more ranks than CPUs. Ranks choose algorithms by this value, so all ranks get
     /// the same value.

@@ -4,8 +4,8 @@
 //!
 //! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the messages of crate
 //! `wireup`.
-//! **Never** reads the node segment except for the wait states that ranks publish (`daemon::standstill`), never
-//! interprets an MPI message, and leaves no file behind.
+//! **Never** reads the node segment except for the wait states that ranks publish (`daemon::standstill`), interprets an
+//! MPI message, or leaves a file behind that no option has requested.
 //!
 //! # Two roles
 //! The *front* is the process that the user started. It reads the command line, writes the ranks' output, forwards
@@ -19,8 +19,8 @@
 //! (`PR_SET_PDEATHSIG`).
 //!
 //! # Decisions
-//! - Without `-n` there is one rank per CPU of the shell's mask. With several programs, each program needs `-n`, or
-//!   `--host` in a job over hosts.
+//! - Without `-n`, a job on this machine has one rank per CPU that the shell's mask and quota allow, and a job over
+//!   hosts has one rank per slot. With several programs, each program needs `-n`, or `--host` in a job over hosts.
 //! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. Which exits of a rank are failures: see
 //!   `failure` and the daemon's `rank`.
 //! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL, unless the user has given `--keep-going`. After
@@ -33,8 +33,8 @@
 //!   processes in the front's memory. If a debugger starts the job, the ranks are held (the daemon's `hold`) until it
 //!   has attached.
 //!
-//! Threads: the daemon has exactly one thread, since it forks. The front has one thread, and one writer thread for each
-//! of its outputs.
+//! Threads: the daemon has exactly one thread, since it forks. The front has its main thread and at most two writer
+//! threads (`front::output`).
 //! Units: times are given in seconds on the command line, and as `Duration` in the code.
 
 mod affinity;

@@ -85,7 +85,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     }
     let stats = with_stats(&request, &mut programs)?;
     // The query server is opened before any rank is started, so `rmpi-queues` never finds ranks without a server. It is
-    // opened after the fork; otherwise the child would keep its socket open.
+    // opened after `RootShepherd::make`, which forks; otherwise the shepherd would keep the server's socket open.
     let query_server = QueryServer::open(keys.job);
     let no_visits = query_server.as_ref().err().map(cause);
     let node_of = targets.node_of(&request);
@@ -564,7 +564,7 @@ fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
 /// registers at its start and for some buffers of its program.
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
-/// Describes a host for `--verbose`.
+/// Describes a host for `--report`.
 fn described((name, facts): (&String, &HostFacts)) -> String {
     let locked = match facts.locked {
         u64::MAX => "any amount of memory".to_owned(),

@@ -195,8 +195,8 @@ pub(crate) fn far_job(request: &JobRequest, keys: LaunchKeys, far: RemoteSetup) 
     }
 }
 
-/// The programs of a job over hosts. A program is searched on this machine only if `runs_here` returns `true` for its
-/// index; each daemon searches the programs of its own ranks.
+/// The programs of a job over hosts. This function searches this machine for a program only if `runs_here` returns
+/// `true` for the program's index. Each daemon searches its own host for the programs of its ranks.
 pub(crate) fn far_programs(
     request: &JobRequest,
     runs_here: impl Fn(usize) -> bool,

@@ -17,9 +17,9 @@ impl SendBuffer {
         &self.bytes[self.sent..]
     }
 
-    /// Records that the stream accepted this many bytes. Frees the space of sent bytes if they are at least
-    /// `SENT_BYTES` and at least as many as the unsent bytes. Otherwise a buffer that is never empty would keep
-    /// everything that was ever sent.
+    /// Records that the stream accepted this many bytes. Frees the space of the sent bytes if no unsent byte is left,
+    /// or if the sent bytes are at least `SENT_BYTES` and at least as many as the unsent bytes. Without the second
+    /// rule, a buffer that is never empty would keep everything that was ever sent.
     pub(crate) fn consumed(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {

@@ -108,7 +108,8 @@ impl ChildSetup {
     pub(crate) fn apply_to(self, command: &mut Command) {
         // SAFETY:
         // - Code between fork and execve must be async-signal-safe, since this process may have several threads.
-        //   `apply` only makes system calls with numbers of which it has copies, and allocates nothing.
+        //   `apply` only makes system calls with numbers of which it has copies, and allocates nothing: the only caller
+        //   that sets `terminal` has used the handle of standard input before.
         unsafe { command.pre_exec(move || Ok(self.apply()?)) };
     }
 
@@ -244,8 +245,8 @@ pub(crate) fn is_traced() -> bool {
 }
 
 /// Shows a signal to the debugger that traces this process. A tracer does not see a signal that is read from a
-/// signalfd. So this raises the signal again, and unblocks it until it is delivered. Returns whether the debugger
-/// passed the signal on to this process.
+/// signalfd. So this function raises the signal again while the signal is not blocked. Returns whether the debugger
+/// passed the signal on to this process; also `true` if this cannot be determined.
 pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let action = SigAction::new(
         SigHandler::Handler(count_signal),

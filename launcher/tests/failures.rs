@@ -86,7 +86,7 @@ fn non_mpi_programs_may_end_at_any_time() {
 
 #[test]
 fn the_first_crash_is_reported_not_its_consequences() {
-    // Rank 2 crashes. Rank 0 notices the end of file and exits at once, as a program with sockets would.
+    // Rank 2 crashes. Rank 0 notices the end of file and exits immediately, as a program with sockets would.
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

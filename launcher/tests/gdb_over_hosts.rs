@@ -22,7 +22,7 @@ fn at_terminal(lab: &Lab, arguments: &[&str]) -> (terminal::Terminal, Running) {
     terminal::start(Job::of(command), (24, 80))
 }
 
-/// Waits until this text is shown, or returns at once if it was shown before: gdb and rmpiexec share the terminal, so
+/// Waits until this text is shown; returns immediately if it was shown before: gdb and rmpiexec share the terminal, so
 /// the order of their texts is not determined.
 fn shows(user: &mut terminal::Terminal, expected: &str) {
     if !user.seen.contains(expected) {

@@ -131,7 +131,7 @@ fn launchmon_is_notified_of_a_failure() {
     running.finish().expect(7).reports("exited with code 7");
 }
 
-/// The engine ends a job from which it has detached by the signal of `RM_signal_for_kill`.
+/// After it has detached from a job, the engine ends the job by the signal of `RM_signal_for_kill`.
 #[test]
 fn launchmon_signal_ends_a_job() {
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ def ask(line):
     return hear()
 "#;
 
-/// Each rank puts five pairs, and gets the pairs of all ranks; then it does this once more.
+/// Two rounds: in each round, every rank puts five pairs, enters a fence, and gets the pairs of all ranks.
 const EXCHANGE: &str = r#"
 assert ask("cmd=init pmi_version=1 pmi_subversion=1").startswith("cmd=response_to_init rc=0")
 for round in range(2):

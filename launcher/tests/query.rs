@@ -106,7 +106,7 @@ fn queries_report_ended_hosts_and_wait_once_for_a_stopped_one() {
         replies.iter().filter(|reply| unseen(reply)).count()
     };
     assert_eq!(silent(&query(&mut stream)), 1);
-    // This reply comes at once, which a unit test of the front checks.
+    // Here the reply comes without a wait, which a unit test of the front checks.
     assert_eq!(silent(&query(&mut stream)), 1);
     send(daemon, Signal::SIGCONT);
     running.signal(Signal::SIGTERM);

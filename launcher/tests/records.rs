@@ -204,8 +204,8 @@ fn receive_all_quiet(boot: &Boot) {
     assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
 }
 
-/// Each rank reports that it is quiet, and waits until all ranks are quiet. Rank 0 reports about last: when all other
-/// ranks have sent their reports.
+/// Each rank reports that it is quiet, and waits until all ranks are quiet. Rank 0 sends its report only after all
+/// other ranks have sent theirs.
 fn leave_together(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     let folder = std::path::Path::new(&file);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of errors that are found before any rank is started: the message has the given text, the expected text, and a
-//! remedy.
+//! Tests of errors that are found before any rank is started: the message quotes what was given, and states what was
+//! expected and how to correct it.
 #![allow(clippy::unwrap_used)]
 
 mod common;

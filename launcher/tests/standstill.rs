@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests when the installed `rmpiexec` reports a standstill and when it does not. `cargo xtask test debuggers` installs
-//! it and runs these tests.
+//! Tests of the cases in which the installed `rmpiexec` reports a standstill, and of those in which it does not. `cargo
+//! xtask test debuggers` installs it and runs these tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;

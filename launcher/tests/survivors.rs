@@ -67,8 +67,8 @@ fn a_rank_in_a_session_of_its_own_is_ended_with_the_job() {
     .expect(2);
 }
 
-/// One rank of four fails in one of five ways after 0 to 30 ms. Rank, way and time are random, but the same in each run
-/// of the test.
+/// One rank of four fails in one of five ways after 0 to 30 ms. The rank, the way and the delay are pseudo-random with
+/// a fixed seed, so they are the same in each run of the test.
 #[test]
 fn thirty_random_failures_are_reported_and_leave_nothing() {
     let mut state = 4711_u64;

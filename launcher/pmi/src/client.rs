@@ -507,7 +507,7 @@ const LONGEST_MESSAGE: usize = 1 << 20;
 /// Maximum size in bytes of a value that all servers preserve. Longer values are split into pieces of at most this
 /// size.
 const LONGEST_PIECE: usize = 900;
-/// Minimum of the limit for a piece, in bytes. If the server reports a lower limit, this one is used.
+/// Lower bound of the limit for a piece, in bytes. If the limit of the server is lower, this one is used instead.
 const SHORTEST_PIECE: usize = 32;
 
 #[cfg(test)]

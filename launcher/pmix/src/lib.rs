@@ -5,7 +5,7 @@
 //! launcher; other processes do not need the library.
 //!
 //! **Knows** ten functions, and the layout of four types, which is the same in versions 4 and 5.
-//! **Never** communicates with a server except through the library, and reads no environment variables except those
+//! **Never** communicates with a server except through the library, or reads an environment variable other than those
 //! that locate the library.
 //!
 //! [`Client`] has methods like those of `Client` in crate `pmi`, so that callers can use either.

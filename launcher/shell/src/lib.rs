@@ -4,7 +4,7 @@
 //! names.
 //!
 //! **Knows** the options of `ssh`, the quoting rules of shells, and the words of `--host`.
-//! **Never** starts anything, and makes no system call.
+//! **Never** starts a process or makes a system call.
 
 pub mod word;
 

@@ -6,11 +6,13 @@ use super::{Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, 
 use remote_shell::word;
 use serde::Deserialize;
 
+/// The output of `flux resource list` in the format R (Flux RFC 20), as far as it is needed.
 #[derive(Deserialize)]
 struct Resources {
     execution: Execution,
 }
 
+/// The hosts of the resources, and the cores of each.
 #[derive(Deserialize)]
 struct Execution {
     nodelist: Vec<String>,
@@ -25,6 +27,7 @@ struct FluxRanks {
     children: FluxChildren,
 }
 
+/// The resources of a broker rank: its cores, as a list such as `0-3,8`.
 #[derive(Deserialize)]
 struct FluxChildren {
     core: String,

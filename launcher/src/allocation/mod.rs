@@ -262,12 +262,12 @@ impl AllocationError {
     }
 }
 
-/// Finds the allocation of this shell: that of the batch system which `--rm` names, or that of the first batch system
-/// which has one.
+/// Finds the allocation of this shell: that of the batch system that `--rm` names or, without `--rm`, that of the first
+/// batch system with a usable allocation. `None` if there is no such allocation, and for `--rm none`.
 ///
 /// # Errors
-/// A message for the user: the batch system that `--rm` names has no allocation, or the variables of a batch system are
-/// invalid.
+/// A message for the user: the batch system that `--rm` names has no usable allocation, or the data of a batch system
+/// are invalid.
 pub(crate) fn find(
     choice: Option<ManagerChoice>,
     environment: &dyn JobEnvironment,

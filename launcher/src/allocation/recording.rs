@@ -67,7 +67,7 @@ impl JobEnvironment for RecordingEnvironment<'_> {
 }
 
 /// The environment of a process that starts no job. Such a process may be one of several tasks of a Slurm step, so this
-/// hides the number of tasks.
+/// environment hides the number of tasks.
 pub(super) struct ObserverEnvironment<'a>(pub(super) &'a dyn JobEnvironment);
 
 impl JobEnvironment for ObserverEnvironment<'_> {

@@ -26,7 +26,7 @@ pub(crate) struct SpawnContext {
     pub(crate) daemon: Pid,
     /// The ranks of the node.
     pub(crate) ranks: Ranks,
-    /// The node of each rank of the job; `None` if the text was left out of the job.
+    /// The node of each rank of the job; `None` if the front has left [`NodeJob::nodes`] empty.
     pub(crate) nodes: Option<NodeMap>,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
@@ -152,7 +152,8 @@ fn wire(
     Ok((segment, control, pmi))
 }
 
-/// Duplicates a descriptor without close-on-exec. All other descriptors of the daemon are close-on-exec.
+/// Duplicates a descriptor without close-on-exec, so a rank inherits the copy. The daemon opens its own descriptors
+/// with close-on-exec.
 fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
     let copy = |from| fcntl(descriptor, FcntlArg::F_DUPFD(from));
     copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
@@ -193,8 +194,8 @@ fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infa
     }
 }
 
-/// Whether a variable comes from another launcher that has started this launcher. MPICH's library would connect to the
-/// other launcher.
+/// Whether a variable comes from another launcher that has started this launcher. Ranks do not inherit such variables,
+/// because MPICH's library would then connect to the other launcher.
 fn is_of_other_launcher(set: &CStr) -> bool {
     let set = set.to_bytes();
     [&b"PMI_"[..], b"MPI_LOCAL"]

@@ -9,9 +9,9 @@ use std::os::fd::OwnedFd;
 /// Result of [`RankInput::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpResult {
-    /// This many bytes reached all readers.
+    /// This many bytes were written to all pipes, or were discarded because no pipe is left.
     Took(u64),
-    /// The last reader has closed its pipe. Returned only once.
+    /// The last reader has closed its pipe. [`RankInput::pump`] returns this only once.
     Closed,
 }
 

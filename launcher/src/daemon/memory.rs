@@ -12,15 +12,16 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 impl Daemon {
-    /// Replies to a visitor's request for the memory of a rank. The connection stays open for further requests, unless
-    /// this one is refused.
+    /// Replies to a request for the memory of rank `rank`, from the peer of pending connection `number`. `job`: the
+    /// job's key, as presented by the peer. The connection stays open for further requests, unless this request is
+    /// refused.
     pub(super) fn serve_memory(&mut self, number: u32, rank: u32, job: u64) {
         let Some(stream) = self.pending_streams.get(&number) else {
             return;
         };
         match self.memory_of(rank, job) {
             Ok((pid, memory)) => {
-                // If the socket is full, the visitor repeats its request.
+                // If the socket is full, the peer repeats its request.
                 let _ = control::send_memory(stream.as_fd(), pid, &memory.into());
             }
             Err(why) => self.dismiss(number, &why),

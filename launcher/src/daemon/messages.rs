@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
-/// Maximum number of messages of a rank that are received in one turn. Without a limit, other ranks might not be
-/// served. The limit is more than a socket can buffer.
+/// Maximum number of messages that are received from a rank before other events are handled. Without a limit, other
+/// ranks might not be served. The limit is more than a socket can buffer.
 const MOST_MESSAGES_AT_ONCE: u32 = 4096;
 /// Maximum length of a remark, in characters.
 const LONGEST_REMARK: usize = 1000;
@@ -107,8 +107,8 @@ impl Daemon {
         }
     }
 
-    /// Forwards the first remark of a node to the front, as one line of bounded length. Later remarks are ignored,
-    /// since other ranks send the same text.
+    /// Forwards the first remark of any rank of this node to the front, as one line of bounded length. All later
+    /// remarks are ignored, whatever their text: the user sees only one remark per job.
     fn handle_remark(&mut self, message: &str) {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
@@ -207,14 +207,14 @@ impl Daemon {
         }
     }
 
-    /// Another node watches the location of a rank of this node.
+    /// Handles [`Order::Watch`](crate::link::Order::Watch): another node needs the location of a rank of this node.
     pub(super) fn watch(&mut self, rank: u32) {
         self.records.watch(rank);
         self.send_record_messages();
     }
 
-    /// Replies to a request for a rank that does not exist. If the socket is full, there is no reply, because a correct
-    /// library sends no such request.
+    /// Replies to a request for a rank that does not exist. If the socket is full, the reply is lost, which is
+    /// acceptable because a correct library sends no such request.
     fn reply_no_such_rank(&mut self, local: u32, rank: u32) {
         let control = self.ranks.get(local as usize);
         let Some(control) = control.and_then(|rank| rank.control.as_ref()) else {
@@ -225,7 +225,8 @@ impl Daemon {
         let _ = control::send_message(control.as_fd(), &ToRank::NoRecord { rank, why });
     }
 
-    /// Sends messages after a change of records: to these ranks, and to the front.
+    /// Called after a change of records: sends the pending messages about records to the front, and the pending replies
+    /// to these ranks.
     pub(super) fn send_replies_to(&mut self, requesters: Vec<u32>) {
         self.send_record_messages();
         for requester in requesters {
@@ -321,8 +322,8 @@ impl Daemon {
         Ok(segment)
     }
 
-    /// Ends the job if some rank has started an MPI program that another rank cannot start any more because it has
-    /// exited.
+    /// Ends the job if one rank runs its MPI program number N, and another rank has exited after at least one, but
+    /// fewer than N programs. The first rank would wait for the other one for ever.
     pub(super) fn end_if_rank_missing(&mut self) {
         let running = |rank: &LocalRank| rank.phase == RankPhase::InMpi;
         let newest = (0..)
@@ -370,8 +371,8 @@ impl Daemon {
         }
     }
 
-    /// Handles a request of a visitor. A visitor that identifies its rank and requests the segment receives the
-    /// segment, and its connection becomes the rank's control socket.
+    /// Handles a request on pending connection `number`, which is not yet the control socket of a rank. If the request
+    /// is for the segment and names a rank, the segment is sent, and the connection becomes the rank's control socket.
     pub(super) fn receive_from_pending(&mut self, number: u32) {
         let Some(stream) = self.pending_streams.get(&number) else {
             return;

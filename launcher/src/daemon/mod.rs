@@ -66,7 +66,8 @@ const SCRATCH_BYTES: usize = 64 << 10;
 /// Identifies a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// SIGCHLD. It is first in order, so that an exit is evaluated before messages of other ranks that were sent later.
+    /// SIGCHLD. Events that epoll reports together are handled in the order of these variants. SIGCHLD is the first, so
+    /// an exit is evaluated before messages that other ranks sent later.
     Signals,
     /// The connection to the front.
     Front,
@@ -204,7 +205,8 @@ impl Daemon {
         }
     }
 
-    /// Makes one bounded turn; `true` when the job is over and all its output is queued.
+    /// Runs one iteration of the loop, with a bounded amount of work. Returns `true` when the job is over and all its
+    /// output is queued.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.on_time(now);
@@ -236,7 +238,7 @@ impl Daemon {
                     self.send_pmi_replies(local);
                     self.receive_pmi(local);
                 }
-                // Queued data is sent in every turn.
+                // Queued data is sent in every iteration.
                 Token::Room => (),
             }
         }

@@ -29,6 +29,7 @@ pub(super) struct PmiServer {
     fence_reported: bool,
 }
 
+/// The PMI connection of one rank.
 #[derive(Debug)]
 struct PmiConnection {
     socket: OwnedFd,
@@ -209,8 +210,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Receives and handles requests of a rank. The amount per turn is bounded, so other ranks are served too. While
-    /// the rank's socket has no room for replies, receives nothing, because replies would accumulate.
+    /// Receives and handles requests of a rank. Calls `recv` only once, so other ranks are served too. While the rank's
+    /// socket has no room for replies, receives nothing, because replies would accumulate.
     pub(super) fn receive_pmi(&mut self, local: u32) {
         let Some(connection) = self
             .pmi

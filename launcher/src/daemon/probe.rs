@@ -7,8 +7,8 @@ use super::{Daemon, sweep};
 use crate::foreign_mpi;
 use std::time::{Duration, Instant};
 
-/// Times of the checks, in milliseconds after the start of the ranks. There are several because an interpreter takes
-/// some time before it loads libraries.
+/// Times of the checks, in milliseconds after the start of the ranks. There are several checks because an interpreter
+/// takes some time before it loads libraries.
 const CHECK_TIMES_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
 
 /// State of the checks.
@@ -81,8 +81,8 @@ impl Daemon {
         ));
     }
 
-    /// Checks one rank only, since all ranks of a program load the same libraries. `below`: whether the rank's
-    /// descendants are checked too.
+    /// Checks the first rank that has not called `MPI_Init`, since all ranks of a program load the same libraries.
+    /// `below`: whether the rank's descendants are checked too.
     fn check_for_foreign_mpi(&mut self, below: bool) {
         let fresh = self
             .ranks

@@ -53,6 +53,7 @@ pub(crate) enum RecordMessage {
     Quiet(u32),
 }
 
+/// What the directory stores of one rank.
 #[derive(Debug)]
 struct RankEntry {
     /// The rank's number in the job.
@@ -252,7 +253,8 @@ impl Records {
         self.release(round)
     }
 
-    /// Removes the pending requests of a rank and its pending replies about records and losses.
+    /// Removes the pending requests of a rank and its pending replies about records. Pending notices about failed ranks
+    /// are kept.
     pub(crate) fn cancel_queries(&mut self, requester: u32) {
         for entry in &mut self.entries {
             entry.waiting.remove(&requester);
@@ -289,8 +291,8 @@ impl Records {
                 rank,
                 why: why.to_owned(),
             },
-            // This cannot occur: a rank is in `ready` only after a lookup with another result, and records are not
-            // removed.
+            // This cannot occur: a rank is in `ready` only after a lookup with another result, and no later event
+            // changes such a result to `NotYet`.
             LookupResult::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
@@ -311,8 +313,9 @@ impl Records {
         }
     }
 
-    /// If all ranks of this node are quiet in program number `round`: releases them if all ranks of the job are known
-    /// to be quiet, otherwise reports to the front that this node is quiet.
+    /// Does nothing if some rank of this node may still have traffic in flight in program number `round`: it is not
+    /// quiet, uses a network, and has neither completed this program nor ended. Otherwise releases the waiting ranks if
+    /// all ranks of the job are known to be quiet, or else reports to the front that this node is quiet.
     fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
         let keeps_all = |entry: &RankEntry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
@@ -386,8 +389,8 @@ impl Records {
         now
     }
 
-    /// Checks the ranks that wait for the record of rank `number`. Those to which a reply can be sent now wait no
-    /// longer, and are returned.
+    /// Checks the ranks that wait for the record of entry `number`. Returns those to which a reply can be sent now;
+    /// these ranks no longer count as waiting.
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());

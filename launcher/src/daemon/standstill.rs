@@ -40,8 +40,8 @@ pub(super) struct Standstill {
     since: Instant,
     /// Sample at the beginning of the current round. A round ends when every rank has updated its counters.
     last: Vec<WaitSample>,
-    /// Set if the last round was a standstill: the end of the round, and the CPU demand of threads up to then. It has
-    /// the threads of ranks that may have working threads besides the waiting thread.
+    /// Set if the last round was a standstill: the time of its end, and the CPU demand of threads up to that time. Only
+    /// the threads of those ranks are included that may have working threads besides the waiting thread.
     shown: Option<(Instant, CpuDemand)>,
     /// Whether the standstill was reported. Becomes `false` when a rank has made progress.
     reported: bool,

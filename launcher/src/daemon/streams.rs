@@ -26,6 +26,7 @@ pub(crate) enum Prompts {
     None,
 }
 
+/// The read end of a rank's standard output or error.
 struct OutputPipe {
     rank: u32,
     stream: OutputStream,
@@ -104,8 +105,8 @@ impl OutputStreams {
         }
     }
 
-    /// Reads what the streams of local rank `local` have, as long as there is credit. It is called before the report of
-    /// the rank's exit, so the output comes first.
+    /// Reads what the streams of local rank `local` have, as long as there is credit. Called before an exit or a
+    /// failure of the rank is reported, so the output comes first.
     pub(crate) fn drain(&mut self, local: u32, scratch: &mut [u8], out: &mut Vec<u8>) {
         let first = local as usize * 2;
         for index in [first, first + 1] {

@@ -102,7 +102,8 @@ impl Daemon {
 
     /// Whether the reaped ranks may have failed as a consequence of another rank's failure: some of them exited with an
     /// error, none crashed, and a rank that was not reaped yet is exiting. `false` once [`CAUSE_WITHIN`] is over. The
-    /// kernel closes the files of an exiting rank, which other ranks may notice, before the daemon can reap the rank.
+    /// kernel closes the files of an exiting rank before the daemon can reap the rank, and other ranks may notice the
+    /// closed files and exit.
     fn is_consequence(&self, ended: &[(u32, spawn::ChildExit)]) -> bool {
         let gave_up = |ending: &spawn::ChildExit| matches!(ending, spawn::ChildExit::Code(code) if *code != 0);
         let late = self
@@ -215,7 +216,7 @@ impl Daemon {
     pub(super) fn handle_lost_front(&mut self) {
         if self.termination.front_connected {
             self.termination.front_connected = false;
-            // Otherwise epoll would report the closed stream in every turn.
+            // Otherwise epoll would report the closed stream again and again.
             let _ = self.poller.delete(self.front.reading());
         }
         self.kill_all();

@@ -124,7 +124,7 @@ impl Daemon {
         };
         match read(&reader.output, &mut self.scratch) {
             Ok(0) => {
-                // Otherwise epoll would report the closed pipe in every turn.
+                // Otherwise epoll would report the closed pipe again and again.
                 let _ = self.poller.delete(&reader.output);
             }
             // Output beyond the limit is discarded.

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) struct Debugger {
     starter: Starter,
     processes: Processes,
-    /// Whether all ranks are held. Reset by [`Debugger::stop_at_breakpoint`].
+    /// Whether the job holds its ranks for a debugger. [`Debugger::stop_at_breakpoint`] sets this to `false`.
     holding: bool,
     fifo: String,
     gdb: Option<Gdb>,
@@ -81,7 +81,7 @@ impl Debugger {
         self.starter.report(DebugState::Spawned);
     }
 
-    /// The program that the debugger requests to be started on each host; `None` if it has stored none.
+    /// The program that the debugger requests to be started on each host; `None` if the debugger has stored no program.
     pub(crate) fn tool(&self) -> Option<ToolCommand> {
         self.starter.tool()
     }
@@ -131,7 +131,8 @@ impl Debugger {
     }
 
     /// Reads the FIFO, and returns the request of the debugger. The first write of the gdb of `--gdb` requests the
-    /// release of the ranks. `None` if nothing was written, or if no program is stored.
+    /// release of the ranks. Any later write requests the start of the stored program. `None` if nothing was written,
+    /// or if no program is stored.
     pub(crate) fn take_request(&mut self) -> Option<DebuggerRequest> {
         // All bytes written so far are one request.
         let mut bytes = [0; 64];

@@ -50,7 +50,8 @@ impl Files {
         Ok(files)
     }
 
-    /// The path of a rank's file. Ranks are padded to equal length, so that names sort in rank order.
+    /// The path of a rank's file. Rank numbers are padded with zeros to equal length, so that the names sort in rank
+    /// order.
     pub(crate) fn path(&self, rank: u32, stream: OutputStream) -> PathBuf {
         let end = match stream {
             OutputStream::Out => "out",

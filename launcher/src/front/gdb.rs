@@ -63,7 +63,8 @@ impl Gdb {
         })
     }
 
-    /// A gdb for these ranks. It gets the signal mask that `rmpiexec` had at its start.
+    /// The gdb for these ranks, which is not started yet. gdb will get the signal mask that `rmpiexec` had at its
+    /// start.
     pub(crate) fn new(program: PathBuf, ranks: &[u32], signals: Signals) -> Self {
         Self {
             program,
@@ -124,7 +125,7 @@ impl Gdb {
         Ok(())
     }
 
-    /// The commands that gdb runs first.
+    /// The gdb commands that attach gdb to its ranks and then report this through the FIFO.
     fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
         if self.targets.iter().any(Option::is_some) {
@@ -190,7 +191,7 @@ impl Gdb {
     }
 }
 
-/// Restores the user's setting of pagination.
+/// The gdb command that restores the user's setting of pagination.
 const RESTORE_PAGES: &str =
     "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
 

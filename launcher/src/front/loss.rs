@@ -37,9 +37,10 @@ impl Front {
             .for_each(|event| self.handle_event(node, event));
     }
 
-    /// Called when the connection to a daemon or to the shepherd has closed. If nodes behind it have not ended, the
-    /// process has ended unexpectedly. The ranks of these nodes are killed with it, and this process adopts the
-    /// processes that they have left. The ranks of other nodes are ended.
+    /// Called when the connection to a child process, a daemon or the shepherd, has closed. If nodes that are reached
+    /// over this connection have not ended, the child has ended unexpectedly. The ranks of these nodes were then killed
+    /// together with the child, and this process adopts the processes that they have left. The ranks of other nodes are
+    /// killed too.
     pub(super) fn handle_lost_link(&mut self, link: usize) {
         let is_open = |front: &Self| !front.nodes.living_over(link).is_empty();
         while self.nodes.fill(link, &mut self.scratch).is_ok() && is_open(self) {

@@ -62,7 +62,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 /// to the process group.
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// After a second signal, pending output is written for at most this time after all ranks have ended.
+/// If the user has ended the job by a second signal: maximum time for which pending output is still written once all
+/// ranks have ended.
 const LAST_OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Optional features of a job.
@@ -167,7 +168,8 @@ impl Front {
         self.output.print(message);
     }
 
-    /// Runs turns until the job and its gdb are over, and all output was written or the time for it has expired.
+    /// Runs the event loop until the job and its gdb are over, and all output was written or the time for writing it
+    /// has expired.
     fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
@@ -185,7 +187,7 @@ impl Front {
         self.attend();
         for link in 0..self.nodes.links() {
             match self.nodes.process_of(link) {
-                // The shepherd may still wait for hosts. When this connection is closed, it ends soon.
+                // The shepherd may still wait for hosts. It ends soon after its connection is closed.
                 (shepherd, true) => {
                     self.nodes.hang_up();
                     wait_or_clear_up(shepherd);
@@ -201,7 +203,7 @@ impl Front {
             .is_some_and(|until| until <= Instant::now())
     }
 
-    /// Makes one bounded turn.
+    /// Runs one iteration of the event loop, with a bounded amount of work.
     ///
     /// # Errors
     /// The number of a link whose other side has closed the connection.

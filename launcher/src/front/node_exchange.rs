@@ -29,7 +29,8 @@ pub(crate) struct NodeExchange {
 pub(crate) type RoutedOrder = (Vec<usize>, Order);
 
 impl NodeExchange {
-    /// The exchange for a job whose ranks are on these nodes. The nodes must then be added one by one.
+    /// Starts without any node; the caller must then add all nodes of the job in the order of their numbers. `ranks`:
+    /// the node of each rank of the job.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             ranks,
@@ -96,8 +97,8 @@ impl NodeExchange {
         }
         let fenced = std::mem::take(&mut self.fenced);
         let all: Pairs = fenced.into_values().flatten().collect();
-        // The order is sent to all living nodes, because a broadcast passes each shepherd only once. A node without a
-        // rank at the fence ignores it.
+        // The order is sent to all living nodes, because a broadcast passes each shepherd only once. On a node without
+        // a rank at the fence, the order releases no rank.
         passed(self.living(), Order::Fence(all))
             .into_iter()
             .collect()

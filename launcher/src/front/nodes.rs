@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use wireup::ByNode;
 
-/// All nodes of a job; the index is the node number.
+/// All nodes of a job, and the links over which they are reached.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     all: Vec<JobNode>,
@@ -41,7 +41,7 @@ struct NodeLink {
     process: u32,
     /// Whether the process is the shepherd of a job over several hosts; otherwise it is a daemon.
     is_shepherd: bool,
-    /// Received messages that were not taken yet, with their nodes.
+    /// Received messages that [`Nodes::take`] has not returned yet, each with its node.
     messages: VecDeque<(usize, NodeMessage)>,
     /// Number of nodes over this link that have not ended.
     living: usize,
@@ -125,7 +125,7 @@ impl JobNode {
     }
 }
 
-/// Numbers of nodes by state. With these numbers, most events need no pass over all nodes.
+/// How many nodes are in each state. With these counts, most events need no pass over all nodes.
 #[derive(Debug, Default)]
 struct NodeCounts {
     reading: usize,
@@ -181,7 +181,8 @@ fn lost(message: &str) -> NodeLoss {
 }
 
 impl Nodes {
-    /// The nodes of a job whose ranks are on these nodes. The nodes must then be added one by one.
+    /// Starts without any node; the caller must then add all nodes of the job in the order of their numbers. `ranks`:
+    /// the node of each rank of the job.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             all: Vec::new(),
@@ -286,7 +287,7 @@ impl Nodes {
         })
     }
 
-    /// Sum of how all nodes ended.
+    /// The sum of the summaries of all nodes that have ended.
     fn sum(&self) -> NodeSummary {
         let mut sum = NodeSummary::default();
         for summary in self.all.iter().filter_map(|node| node.summary.as_ref()) {
@@ -484,9 +485,10 @@ impl Nodes {
         self.all.iter().any(|node| node.is_lost)
     }
 
-    /// Combines an event of one node with the events of the other nodes. Returns the resulting events of the job. There
-    /// are none while other nodes have not reported the event, and several if this node was the last to report several
-    /// events.
+    /// Combines an event of one node with the events of the other nodes, and returns the resulting events of the job.
+    /// There is none if reports of other nodes are still missing. There may be several, for example if this node has
+    /// ended and was the only node with missing reports. Events that need not be combined are returned unchanged;
+    /// events of the exchange between nodes are forwarded to these nodes and are not returned.
     pub(crate) fn combine(&mut self, number: usize, event: NodeEvent) -> Vec<NodeEvent> {
         let event = match self.exchange.pass(number, event) {
             Ok(passed) => {

@@ -189,6 +189,7 @@ impl OutputWriter {
     }
 }
 
+/// Output of one rank that is to be written to one stream or file.
 struct OutputPiece {
     stream: OutputStream,
     /// The rank to whose file the piece is written; `None` for standard output or error.
@@ -209,6 +210,7 @@ impl OutputPiece {
     }
 }
 
+/// Pieces that are to be written, and the results of those that were written.
 #[derive(Default)]
 struct WriteQueue {
     pieces: VecDeque<OutputPiece>,
@@ -220,6 +222,7 @@ struct WriteQueue {
     progress: Option<BrokenOutput>,
 }
 
+/// A writer thread's queue; the thread waits on `ready`.
 #[derive(Default)]
 struct Lane {
     files: Option<Mutex<Files>>,

@@ -35,6 +35,7 @@ pub(crate) struct QueryServer {
     queries: u32,
 }
 
+/// A connected client of the query socket.
 struct QueryClient {
     connection: FrameConnection,
     query: Option<PendingQuery>,

@@ -60,7 +60,8 @@ impl Signals {
         self.before
     }
 
-    /// Restores the mask before the signals were blocked. Called in a daemon or shepherd, whose ranks inherit the mask.
+    /// Restores the signal mask that this process had before the signals were blocked. A daemon or shepherd calls this
+    /// after its fork, because the ranks inherit the mask.
     pub(crate) fn release(self) -> Result<(), Errno> {
         self.before.thread_set_mask()
     }

@@ -137,7 +137,8 @@ impl<'a> StartupWait<'a> {
         }
     }
 
-    /// Waits until a stream or a signal is readable, at most for [`CHECK_PERIOD_MS`].
+    /// Waits until a stream or a signal is readable, at most for [`CHECK_PERIOD_MS`]. Then handles timeouts and
+    /// signals; an error means that the job is not started. `missing`: the hosts that have not replied.
     fn wait<'b>(&mut self, mut fds: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
     where
         'a: 'b,

@@ -5,7 +5,7 @@
 //! - `node`: round-robin over the hosts; a full host is skipped.
 //!
 //! Programs are assigned one after the other: a program gets the room that the programs before it have left. When all
-//! hosts of a program are full, each host accepts as many ranks again.
+//! hosts of a program are full, each of these hosts accepts as many further ranks as it has slots.
 
 use super::HostShare;
 use crate::affinity::Mapping;
@@ -47,6 +47,7 @@ pub fn deal(slots: &[u32], programs: &[ProgramRanks<'_>], mapping: Mapping) -> V
     table.rank_hosts
 }
 
+/// A distribution of ranks over hosts, while it is computed.
 struct RankDistribution<'a> {
     slots: &'a [u32],
     taken: Vec<u64>,

@@ -116,7 +116,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     Ok(lines)
 }
 
-/// The remaining characters of a file, and the position of the next one.
+/// The remaining characters of a file, and the position of the next character.
 struct CharReader<'a> {
     rest: Peekable<Chars<'a>>,
     place: Position,

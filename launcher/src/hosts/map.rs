@@ -7,7 +7,8 @@ use crate::cli::JobRequest;
 use crate::failure::counted;
 use crate::topology::{CpuTopology, ranges};
 
-/// Maximum number of ranks of a job whose CPUs are shown without an option.
+/// With `--topology`, the CPUs of each rank are shown even without `--bind-to` and `--report-bindings` if the job has
+/// at most this many ranks.
 const FEW_RANKS: u32 = 16;
 
 /// The map of a request. If its ranks are not assigned yet, the lines have only the hosts and their slots.
@@ -142,7 +143,7 @@ fn table(rows: Rows) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A remark that names the hosts whose number of cores is not known before the start.
+/// A remark about the hosts whose number of cores is not known before the start.
 fn advice(hosts: &JobHosts) -> String {
     let requested = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
     let names: Vec<&str> = requested.map(|host| host.name.as_str()).collect();

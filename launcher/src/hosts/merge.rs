@@ -28,8 +28,8 @@ impl Mention {
 pub(crate) enum Bare {
     /// One slot.
     OneSlot,
-    /// One slot per core. If another mention of the name has a number, it means one slot, which is added to that
-    /// number.
+    /// One slot per core, or `max_slots` slots if that option is given. But if another mention of the same name has a
+    /// number of slots, the name without a number adds one slot to that number.
     Cores,
 }
 

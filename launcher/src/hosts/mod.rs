@@ -33,7 +33,7 @@ pub(crate) use select::{HostSource, are_all_local, find};
 pub struct JobHost {
     /// Name as the user wrote it; an IPv6 address without brackets.
     pub name: String,
-    /// User name on the host, if it differs from this user's name.
+    /// User name on the host; `None` if no user name is given.
     pub user: Option<String>,
     /// Port of the host's remote shell, if not the default.
     pub port: Option<u16>,

@@ -69,8 +69,8 @@ impl Slots {
 }
 
 impl JobHosts {
-    /// Sets the number of ranks to the number requested from the batch system, if `-n` is not given and the job has one
-    /// program, which may use all hosts.
+    /// Sets the number of ranks to the number requested from the batch system, if the job has only one program, and
+    /// neither `-n` nor `--ranks-per-node` nor `--host` is given.
     pub(crate) fn use_requested_ranks(&mut self, allocation: &Allocation) {
         if let ([claim], None) = (&mut self.claims[..], self.per_host)
             && claim.hosts.is_none()

@@ -8,6 +8,7 @@ use ring::layout::MAX_LOCAL_RANKS;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Ranks that are alike except for their numbers.
 #[derive(Serialize, Deserialize)]
 struct RankRun {
     ranks: StridedRanks,

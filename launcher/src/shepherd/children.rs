@@ -104,8 +104,8 @@ impl Children {
         ending.is_some()
     }
 
-    /// Sends SIGTERM to the step, which then ends all its tasks, and waits for its exit for at most
-    /// [`STEP_ENDS_WITHIN`].
+    /// Sends SIGTERM to the step's command, so the batch system ends all tasks of the step. Then waits for the exit of
+    /// the command, for at most [`STEP_ENDS_WITHIN`].
     pub(super) fn end_step(&mut self) {
         if let Some(step) = &self.step {
             step.end();
@@ -193,9 +193,9 @@ impl Children {
         }
     }
 
-    /// Removes and returns the next child that has ended, and how it ended. Kills shells that do not exit after they
-    /// have closed their output. `is_through`: returns whether all nodes of a child have ended, so its end was
-    /// expected.
+    /// Removes and returns the next child that has ended, and how it ended. Kills shells that do not exit within
+    /// [`END_WITHIN`] after they have closed their output. `is_through`: returns whether all nodes of a child have
+    /// ended; then the end of the child was expected.
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,

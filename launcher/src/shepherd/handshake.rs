@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes authenticated connections between the shepherds of a step. Each shepherd listens at one of a few ports for the
-//! shepherds below, and connects to the shepherd above. Both ends prove that they have the step's key before any other
-//! byte is exchanged; a proof is valid only for its connection. A peer whose proof is wrong or late is dropped.
+//! shepherds below, and connects to the shepherd above. Both ends prove that they have the step's key before any byte
+//! outside the handshake is exchanged; a proof is valid only for its connection. A peer whose proof is wrong or late is
+//! dropped.
 //!
 //! | side       | bytes | content |
 //! |------------|------:|-----|
 //! | listener   |    24 | [`MAGIC`], and a nonce of 16 bytes |
-//! | connecting |    36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
-//! | listener   |    16 | a proof over the same, for the other direction |
+//! | connecting |    36 | its node, little endian, a nonce of 16 bytes, and a proof of 16 bytes: a keyed hash of the node, both nonces and both ends' addresses |
+//! | listener   |    16 | a proof over the same data, for the other direction |
 
 use super::protocol::StepKey;
 use crate::job::random_u64;
@@ -38,9 +39,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MOST_PORTS: u16 = 128;
 /// Timeout for connecting to one address and port.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// Timeout for the first message from an address and port, in the first round; doubled in each further round.
+/// Timeout for the first message from an address and port in the first round over all addresses. It is doubled in each
+/// further round, up to [`PROVES_WITHIN`].
 const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
-/// Pause between the first two rounds over all addresses; doubled after each round.
+/// Pause between the first two rounds over all addresses. It is doubled after each round, up to [`MOST_ROUND_AFTER`].
 const ROUND_AFTER: Duration = Duration::from_millis(5);
 const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
 
@@ -326,7 +328,8 @@ pub(super) fn connect(
     }
 }
 
-/// All places in the order in which they are tried: the first port at all addresses, then the next port.
+/// All pairs of address and port, in the order in which they are tried: the first port at all addresses, then the next
+/// port.
 fn places(addresses: &[SocketAddr], (first, last): (u16, u16)) -> impl Iterator<Item = SocketAddr> {
     (first..=last_used(first, last)).flat_map(move |port| {
         addresses.iter().map(move |address| {

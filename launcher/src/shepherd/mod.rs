@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The shepherd of a host in a job over several hosts, comparable to Hydra's proxy. It starts the daemon of its host,
-//! starts the shepherds of other hosts by a remote shell, and forwards messages between all of these and the front.
+//! starts the shepherds of other hosts by a remote shell, and forwards messages between the front and all daemons and
+//! shepherds below.
 //!
 //! The front starts a shepherd on its own machine, in a new session, so that the terminal does not stop it together
 //! with the front. This shepherd starts up to [`FAN_OUT`](fan_out::FAN_OUT) others, which start the remaining ones. A
 //! shepherd communicates over the standard input and output of the remote shell that started it, so that only the
 //! shell's port must be open. The module `tree` makes the decisions; this file makes the system calls.
 //!
-//! In a Slurm allocation one job step starts the shepherds of all other hosts (`step`): each connects to the shepherd
-//! that would otherwise have started it (`handshake`). A shepherd that does not connect in time is started by the
-//! remote shell.
+//! In an allocation of Slurm or Flux, one job step starts the shepherds of all other hosts (`step`). Each of them
+//! connects to the shepherd that would otherwise have started it (`handshake`). A shepherd that does not connect in
+//! time is started again by the remote shell.
 //!
 //! When the connection to the peer above closes, a shepherd closes its connections to its daemon and to the shepherds
 //! below. The daemon then ends its ranks, and each shepherd below does the same as this shepherd.
@@ -176,6 +177,7 @@ enum Readiness {
     Room,
 }
 
+/// The shepherd of one node: it relays frames between the peer above, its own daemon and the shepherds below.
 struct Shepherd {
     above: FrameConnection,
     /// Whether the peer above is another shepherd, not the front.
@@ -296,7 +298,7 @@ impl Shepherd {
     }
 
     /// Reads the step's output. Shepherds that failed according to the output are started by the remote shell instead;
-    /// if that fails too, its error has the reason.
+    /// if the remote shell fails too, its error has the reason.
     fn handle_step_output(&mut self, stream: ShellStream) {
         let Some(step) = self.children.step_mut() else {
             return;
@@ -513,7 +515,7 @@ impl Shepherd {
     }
 
     /// Ends everything that this process has started, after the connection above has closed. The daemon ends its ranks
-    /// when its connection closes; the shepherds below end when theirs close.
+    /// when its connection closes; the shepherds below end when their connections close.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));

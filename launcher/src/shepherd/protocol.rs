@@ -134,7 +134,7 @@ pub(crate) struct HostFacts {
     pub(crate) name: String,
     /// Number of CPUs that a job may use on the host; at least 1.
     pub(crate) cpus: u32,
-    /// Number of cores to which these CPUs belong.
+    /// Number of cores to which the CPUs of the mask belong, but at most `cpus`.
     pub(crate) cores: u32,
     /// Limit of locked memory of a process on the host, in bytes; `u64::MAX` if there is none.
     pub(crate) locked: u64,

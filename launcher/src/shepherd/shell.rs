@@ -61,7 +61,7 @@ pub(crate) struct ShellExit {
     pub(crate) signal: Option<i32>,
 }
 
-/// Messages of an `ssh` client whose server rejects a connection because it has too many at a time.
+/// Messages of an `ssh` client if the server rejects the connection because the server has too many connections.
 const BUSY: [&str; 3] = [
     "Connection reset by peer",
     "Connection closed by remote host",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job step: one command of a batch system that starts the shepherds of all hosts. This file has the description of
-//! the step, which all its shepherds read from standard input, and parses errors of the command. It makes no system
-//! calls.
+//! A job step: one command of a batch system that starts the shepherds of all hosts except the front's. This file has
+//! the description of the step, which all its shepherds read from standard input, and parses errors of the command. It
+//! makes no system calls.
 
 use super::fan_out::{RemoteHost, TreePosition, position_of};
 use super::protocol::{Greeting, JobStep, StepKey, decoded, find_greeting, greeting, put};

@@ -64,7 +64,7 @@ struct World {
     /// By stream: earliest arrival of the next piece, since a stream keeps its order.
     arrivals: BTreeMap<(usize, usize), Duration>,
     unreachable: BTreeSet<usize>,
-    /// Number of pieces of a stream in a thousand that are corrupted.
+    /// Of 1000 pieces that streams carry, the average number that are corrupted.
     altered: u64,
     /// Range of times at which daemons end.
     ends: std::ops::Range<Duration>,

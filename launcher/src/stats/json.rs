@@ -27,6 +27,7 @@ pub(super) fn text(job: &JobStats) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// The report of a job. The fields of these structures are the keys in `--stats=FILE.json`.
 #[derive(Serialize)]
 struct JobReport<'a> {
     version: u32,
@@ -42,7 +43,7 @@ struct JobReport<'a> {
     sent_from_rank_to_rank: MatrixReport,
 }
 
-/// Part of the report of a job over several hosts.
+/// The part of the report that only jobs over several hosts have.
 #[derive(Serialize)]
 struct HostsReport<'a> {
     /// Host of each rank, by rank.
@@ -50,6 +51,7 @@ struct HostsReport<'a> {
     sent_between_hosts: TrafficReport,
 }
 
+/// Number and size of messages.
 #[derive(Serialize)]
 struct TrafficReport {
     messages: u64,
@@ -63,6 +65,7 @@ struct MatrixReport {
     messages: Vec<Option<Vec<u64>>>,
 }
 
+/// How evenly each quantity is distributed over the ranks; a quantity that was not measured is left out.
 #[derive(Serialize)]
 struct ImbalanceReport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +108,7 @@ struct TimedReport {
     longest_seconds: f64,
 }
 
+/// The statistics of one rank.
 #[derive(Serialize)]
 struct RankStatsReport<'a> {
     rank: u32,

@@ -2,9 +2,9 @@
 //! `--stats` and `--stats-plot`: statistics of the ranks, reported when the job is over.
 //!
 //! A tool library is preloaded into the ranks. It reads the MPI_T performance variables, and appends a record of them
-//! (`record`) to a memory file. The ranks open the file as `/proc/PID/fd/N` of the front, or on other hosts of the
-//! daemon; the file has no other name, and is freed when that process ends. With `--stats-calls` a second library times
-//! MPI calls (`calls`); the tool library reads its results together with the variables.
+//! (`record`) to a memory file. The ranks open the file as `/proc/PID/fd/N`, where PID is the front or, on another
+//! host, the daemon. The file has no other name, and is freed when process PID ends. With `--stats-calls` a second
+//! library times MPI calls (`calls`); the tool library adds the times to its record.
 
 mod calls;
 mod hosts;
@@ -137,8 +137,8 @@ impl Stats {
         self.preload(environment);
     }
 
-    /// Adds the preloaded libraries to a rank's environment. In a job over hosts, each daemon adds the variable with
-    /// its own file for records.
+    /// Adds only the preloaded libraries to a rank's environment. In a job over hosts, each daemon adds [`VARIABLE`]
+    /// with the path of its own file for records.
     pub(crate) fn preload(&self, environment: &mut Vec<CString>) {
         const PRELOAD: &[u8] = b"LD_PRELOAD=";
         // These libraries come first in the list, so that no other tool hides calls from them; they do not hide calls

@@ -109,6 +109,7 @@ fn next(bytes: &[u8]) -> Option<(StatsRecord, &[u8])> {
     Some((record, rest))
 }
 
+/// The rest of a record that is being parsed.
 struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {

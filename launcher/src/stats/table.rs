@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Maximum number of ranks of a job for which the whole matrix is shown.
 const WHOLE_MATRIX: u32 = 10;
-/// Maximum number of pairs of ranks that are shown in a job with more ranks.
+/// Maximum number of pairs of ranks that are shown for a job of more than [`WHOLE_MATRIX`] ranks.
 const MOST_PAIRS: usize = 10;
 
 /// A column of the table of ranks.

@@ -25,10 +25,10 @@ const ROW_BYTES: usize = 24;
 /// Maximum number of heap bytes of any other process of the launcher, in addition to [`MOST_FOR_EACH_BELOW`] per child.
 const MOST_OF_OTHERS: usize = 1 << 20;
 const MOST_FOR_EACH_BELOW: usize = 64 << 10;
-/// Interval between two turns of the front, in milliseconds; the front reads once per turn.
+/// Interval between two iterations of the front's event loop, in milliseconds; the front reads once per iteration.
 const TURN: u64 = 1;
-/// Interval between two turns while the front waits for all hosts, in milliseconds. It is longer because the front then
-/// checks all hosts in each turn.
+/// Interval between two iterations while the front waits for all hosts, in milliseconds. This interval is longer
+/// because the front then checks all hosts in each iteration.
 const LONG_TURN: u64 = 5;
 
 /// Result of a node, as reported to the front.

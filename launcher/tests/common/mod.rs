@@ -226,7 +226,7 @@ pub fn send(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(pid, signal).expect("the process is there");
 }
 
-/// Shell code with which ranks wait for each other, even if some rank is started late.
+/// Shell code of a barrier: each rank waits until all `ranks` ranks have entered it, even if some rank is started late.
 pub fn barrier(ranks: u32, folder: &std::path::Path) -> String {
     let here = folder.display();
     format!(

@@ -44,7 +44,7 @@ pub fn launch(mut job: Job) -> (Tool, Running) {
     (tool, running)
 }
 
-/// Makes the thread that starts the job its tracer.
+/// Makes the thread that starts the job the tracer of the job's command.
 pub fn trace(job: &mut Job) {
     // SAFETY: the closure runs between fork and execve, and makes only one system call.
     unsafe {

@@ -18,8 +18,8 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// Maximum Q_Key for datagrams. If a work request has a Q_Key with the highest bit set, the device sends the Q_Key of
-/// its queue pair instead.
+/// Maximum Q_Key for datagrams. If the Q_Key in a work request has the highest bit set, the device sends the Q_Key of
+/// the queue pair instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// Maximum number of ranks per node. A record with more is rejected, so no text produces an unbounded list.
@@ -89,7 +89,8 @@ impl Boot {
     /// Parses the text of [`BOOT_VARIABLE`].
     ///
     /// # Errors
-    /// When the version differs, or a key is missing, given twice or out of range; the error has the key and its text.
+    /// When the version differs, a required key is missing, a key is given twice, or a value is invalid. The error
+    /// names the key and, unless the value is secret, the value.
     pub fn parse(text: &str) -> Result<Self, BootError> {
         let mut parts = text.split_ascii_whitespace();
         let version = parts.next().unwrap_or("");

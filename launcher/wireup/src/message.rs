@@ -5,7 +5,7 @@
 //! |-------:|------:|---------|--------------------------------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                                                  | a zeroed datagram is invalid |
 //! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank                          | a message in the wrong direction is detected |
-//! |      2 |     1 | flags   | bit 0 of a hello: a record follows                                 | requests for a missing record fail at once |
+//! |      2 |     1 | flags   | bit 0 of a hello: a record follows                                 | requests for a missing record fail immediately |
 //! |      3 |     1 | zero    | 0                                                                  | room |
 //! |      4 |     4 | rank    | little endian; to a rank: the rank that the message is about, or 0 | |
 //! |      8 |     8 | value   | little endian; pid, code, job or requested rank, or 0              | |

@@ -30,9 +30,9 @@ const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 /// Message from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryReply {
-    /// The job's key. The first message.
+    /// The job's key. This is the first message on a connection.
     Job(u64),
-    /// A node of the job. Precedes all messages about it.
+    /// A node of the job. This message precedes all other messages about the node.
     Node {
         /// Number of the node.
         node: u32,
