@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Bandwidth both ways at once between ranks 0 and 1: each posts a window of receives and one of sends. */
+/* Bandwidth in both directions at the same time between ranks 0 and 1: each posts a window of receives and one of
+ * sends. */
 #include "windows.h"
 
 static struct timing one_size(const struct options *options, size_t size, double *per_iteration) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Point-to-point messages in many forms and sizes, all in one start: rank i of the first half of n ranks with rank i +
- * n/2. With more than two ranks all pairs run at once; times are then averages over the ranks, and rates are sums over
- * the pairs. */
+ * n/2. With more than two ranks all pairs run at the same time; times are then averages over the ranks, and rates are
+ * sums over the pairs. */
 #include "grid.h"
 #include "windows.h"
 

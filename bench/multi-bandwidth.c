@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Bandwidth and message rate of many pairs at once: the first half of the ranks sends windows to the second half. */
+/* Bandwidth and message rate of many pairs at the same time: the first half of the ranks sends windows to the second
+ * half. */
 #include "windows.h"
 
 static struct timing one_size(const struct options *options, size_t size, double *per_iteration) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Ping-pong of many pairs at once: rank i of the first half of n ranks with rank i + n/2. The slowest pair's time
- * counts. */
+/* Ping-pong of many pairs at the same time: rank i of the first half of n ranks with rank i + n/2. The slowest pair's
+ * time counts. */
 #include "report.h"
 
 struct pairs {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures matching in the progress engine alone: without transport, payload and checks of arguments.
+//! Measures only the matching in the progress engine: without transport, payload and checks of arguments.
 #![allow(
     missing_docs,
     reason = "criterion's macros make functions without docs"

@@ -24,11 +24,11 @@ pub const ISEND_BUDGET: f64 = 60.0;
 pub const ISEND_WITHOUT_STACKS: f64 = 55.0 + 2.0;
 /// Maximum number of instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, of 8 bytes without a status.
 pub const SUM_BUDGET: f64 = 250.0;
-/// The message sizes (bytes) for which the three calls are counted.
+/// The message sizes (bytes) for which `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` are counted.
 pub const SIZES: [u32; 11] = [0, 1, 4, 8, 9, 16, 32, 48, 64, 256, 1024];
-/// Maximum number of instructions for the three calls together with a status, for each of [`SIZES`]: what they took in
-/// November 2026, plus a margin for other compilers and C libraries. Sizes that have not reached [`size_aim`] must not
-/// get slower than these budgets.
+/// Maximum number of instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, with a status, for each of
+/// [`SIZES`]: what these calls took in November 2026, plus a margin for other compilers and C libraries. Sizes that
+/// have not reached [`size_aim`] must not get slower than these budgets.
 pub const SIZE_BUDGETS: [f64; 11] = [
     395.0, 415.0, 335.0, 257.0, 432.0, 407.0, 424.0, 436.0, 735.0, 775.0, 1120.0,
 ];
@@ -40,9 +40,10 @@ pub const MULTIPLE_BUDGETS: [f64; 11] = [
 /// The instructions that `MPI_THREAD_MULTIPLE` may add to [`size_aim`].
 pub const MULTIPLE_MORE: f64 = 150.0;
 
-/// For the three calls with 8 bytes and a status in other communicators than `MPI_COMM_WORLD`: the arguments of
-/// `isend_count.c`, and the maximum number of instructions together. `reversed` is a communicator with its ranks in
-/// reverse order, so the destination and the source of a message have to be translated.
+/// Maximum number of instructions for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, with 8 bytes and a status, in
+/// other communicators than `MPI_COMM_WORLD`. Each entry has the arguments of `isend_count.c` that select the
+/// communicator and the thread level, and the maximum. `reversed` is a communicator with its ranks in reverse order, so
+/// the destination and the source of a message have to be translated.
 pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["dup"], 262.0),
     (&["reversed"], 470.0),
@@ -50,7 +51,8 @@ pub const COMM_BUDGETS: [(&[&str], f64); 4] = [
     (&["multiple", "reversed"], 600.0),
 ];
 
-/// The aim (in instructions) for the three calls together, with a message of `bytes` bytes of `MPI_CHAR` and a status.
+/// The aim (in instructions) for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together, with a message of `bytes` bytes of
+/// `MPI_CHAR` and a status.
 #[must_use]
 pub fn size_aim(bytes: u32) -> f64 {
     match bytes {
@@ -94,7 +96,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The medians of the three calls, added up.
+    /// The medians of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, added up.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.isend.median + self.irecv.median + self.wait.median
@@ -153,8 +155,9 @@ const START: Traced = Traced {
 const END_OF_CALL: &str = "end_of_call";
 
 /// Counts `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of an MPI. Without `arguments` messages have 8 bytes and no status.
-/// The first argument is a number of bytes of `MPI_CHAR`, with a status; `multiple` for `MPI_THREAD_MULTIPLE` and `dup`
-/// or `reversed` for another communicator may follow. `work` is a folder for binaries and callgrind's files.
+/// If there are arguments, the first one is a number of bytes: messages are that many `MPI_CHAR`, with a status.
+/// `multiple` (for `MPI_THREAD_MULTIPLE`) and `dup` or `reversed` (for another communicator) may follow. `work` is a
+/// folder for binaries and callgrind's files.
 ///
 /// # Errors
 /// When valgrind is missing, or the program cannot be built or run under it.

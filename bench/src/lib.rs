@@ -11,8 +11,9 @@
 //!
 //! **Never** links an MPI library: it uses only the installed commands.
 //!
-//! Threads: everything is measured in child processes; threads of this process only wait for a child's end, for its
-//! output and for signals ([`interrupt`]). A machine runs one measurement at a time: [`lock`] makes a second one wait.
+//! Threads: MPI programs run in child processes, and the limits are measured by the main thread together with child
+//! processes. Other threads only wait for input or its end, for a child's end and for signals ([`interrupt`]). A
+//! machine runs one measurement at a time: [`lock`] makes a second one wait.
 
 pub mod compare;
 pub mod curves;

@@ -21,7 +21,7 @@ pub fn path() -> PathBuf {
 /// Takes the lock; if another measurement holds it, calls `waiting` once and waits.
 ///
 /// # Errors
-/// When the file cannot be opened.
+/// When the file cannot be opened or locked.
 pub fn take(path: &Path, waiting: impl FnOnce()) -> Result<Lock, Error> {
     let what = || format!("cannot lock {}", path.display());
     // Another user's file can be locked too: a lock does not need write permission.

@@ -94,7 +94,7 @@ impl Description {
     }
 }
 
-/// The maximum load that the shell alone, from which the measurement is started, may cause.
+/// A load above this shows that other processes ran. The shell that starts the measurement may cause a load up to this.
 const BUSY: f64 = 0.5;
 
 /// Describes this machine now.

@@ -151,8 +151,8 @@ const CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// How long a launcher may take to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Waits for the child's end; a thread waits, so this returns without delay. At the time limit or after a signal, kills
-/// the child's process group and returns `None`.
+/// Waits for the child's end in a separate thread, so that this function returns as soon as the child ends. At the time
+/// limit or after a signal, kills the child's process group and returns `None`.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let group = group_of(&child);
     let (sender, receiver) = mpsc::channel();

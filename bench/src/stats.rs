@@ -56,7 +56,7 @@ impl Interval {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| !s.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
         // The true median lies below the k-th smallest sample if fewer than k samples lie below the median. Each sample
-        // lies below it with probability 1/2.
+        // lies below the true median with probability 1/2.
         let count = sorted.len();
         let mut beyond = 0.5f64.powi(i32::try_from(count).ok()?);
         let mut each = beyond;

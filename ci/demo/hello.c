@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The program of `cargo xtask demo`: each rank prints a greeting, in the
-// order of ranks, and a token that is passed round the ring adds up all rank numbers.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The program of `cargo xtask demo`: each rank prints a greeting, in the order of ranks, and a token that is passed
+// round the ring adds up all rank numbers.
 #include <mpi.h>
 #include <stdio.h>
 

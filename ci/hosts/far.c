@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The program of the checks of jobs over several hosts: `far MODE
-// [ARGUMENT...]`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The program of the checks of jobs over several hosts: `far MODE [ARGUMENT...]`.
 //
 // who             each rank prints its host, and how many ranks share its memory
 // args ...        the last rank prints its other arguments, each with its length

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 MPI_Abort and other ways of ending too early: MPI 5.0 section 9.3
-// "MPI_ABORT", 11.2. `abort WAY RANK CODE`: rank RANK ends itself as WAY names, with CODE, while the others wait for a
-// message.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// MPI_Abort and other ways of ending too early: MPI 5.0 section 9.3 "MPI_ABORT", 11.2. `abort WAY RANK CODE`: rank RANK
+// ends itself in the way that WAY names, with the exit code CODE, while the others wait for a message.
 #include "check.h"
 
 #include <signal.h>

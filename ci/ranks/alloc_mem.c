@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Memory from MPI_Alloc_mem: MPI 5.0 section 9.2. Messages from, to and
-// between such memory.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Memory from MPI_Alloc_mem: MPI 5.0 section 9.2. Messages from, to and between such memory.
 #include "check.h"
 
 enum { TAG = 3 };

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Wrong arguments return an error of the right class and have no other
-// effect: MPI 5.0 section 9.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Wrong arguments return an error of the right class and have no other effect: MPI 5.0 section 9.4.
 #include "check.h"
 
 static int value;

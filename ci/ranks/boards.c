@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Blocking collectives for which an implementation may use shared memory of
-// a communicator: many communicators are made, used and freed; sizes are around every limit; blocking and nonblocking
-// calls alternate; some ranks need not wait. MPI 5.0 chapters 6 and 7.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Blocking collectives for which an implementation may use shared memory of a communicator: many communicators are
+// made, used and freed; sizes are around every limit; blocking and nonblocking calls alternate; some ranks need not
+// wait. MPI 5.0 chapters 6 and 7.
 #include "check.h"
 
 enum { MANY = 40, LARGEST = 300000, LARGE = 12000 * 64 };

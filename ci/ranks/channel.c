@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Gated channels, by the private C interface on which QMP is built: rounds
-// of halos in one to four dimensions, the order of starts, messages sent before their receives, messages of other sizes
-// than their receives, wrong use.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Gated channels, by the private C interface on which QMP is built: rounds of halos in one to four dimensions, the
+// order of starts, messages sent before their receives, messages of other sizes than their receives, wrong use.
 #include "check.h"
 
 #include <signal.h>

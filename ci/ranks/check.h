@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Shared by all programs here: start and end, checks that count errors, and
-// payloads that identify where a byte came from. A program is a list of functions named after the section of MPI 5.0
-// that they test.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Shared by all programs here: start and end, checks that count errors, and payloads that identify where a byte came
+// from. A program is a list of functions named after the section of MPI 5.0 that they test.
 #ifndef CHECK_H
 #define CHECK_H
 

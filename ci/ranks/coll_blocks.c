@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Gather, scatter, allgather and all-to-all with blocks of sizes around
-// every limit, with and without gaps, in place and not; and the errors of ranks if a block has another length than the
-// others expect. MPI 5.0 sections 6.5 to 6.8 and 6.14.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Gather, scatter, allgather and all-to-all with blocks of sizes around every limit, with and without gaps, in place
+// and not; and the errors of ranks if a block has another length than the others expect. MPI 5.0 sections 6.5 to 6.8
+// and 6.14.
 #include "check.h"
 
 enum { LARGEST = 600000, STRIDE = 24, PART = 8 };

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Every algorithm of every collective: `coll_choices N` sets each variable
-// that chooses an algorithm to its Nth value. The results must be right with each, and the number of messages must show
-// that the algorithm was used. `coll_choices limits` tests the limits of sizes, `ring` one limit that is used only
-// without boards.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Every algorithm of every collective: `coll_choices N` sets each variable that chooses an algorithm to its Nth value.
+// The results must be right with each, and the number of messages must show that the algorithm was used. `coll_choices
+// limits` tests the limits of sizes, `ring` one limit that is used only without boards.
 #include "check.h"
 
 #include <sched.h>

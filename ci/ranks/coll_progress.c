@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 A rank that repeatedly calls any function of MPI makes progress on the
-// collectives that it has started: MPI 5.0 sections 6.12 and 3.7.4. If it does not, these programs hang.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A rank that repeatedly calls any function of MPI makes progress on the collectives that it has started: MPI 5.0
+// sections 6.12 and 3.7.4. If it does not, these programs hang.
 #include "check.h"
 
 #include <fcntl.h>

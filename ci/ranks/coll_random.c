@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Random collectives, most with few bytes: among others those with a length
-// per rank, scans and reduce_scatter, with ranks that enter late. All ranks draw the same calls from one seed and so
-// know the data of every rank. MPI 5.0 chapter 6.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Random collectives, most with few bytes: among others those with a length per rank, scans and reduce_scatter, with
+// ranks that enter late. All ranks draw the same calls from one seed and so know the data of every rank. MPI 5.0
+// chapter 6.
 #include "check.h"
 #include <pthread.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The nonblocking and the persistent form of every collective: MPI 5.0
-// sections 6.12 and 6.13. All of them are active on one communicator at once, and ranks wait for them in different
-// orders.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The nonblocking and the persistent form of every collective: MPI 5.0 sections 6.12 and 6.13. All of them are active
+// on one communicator at the same time, and ranks wait for them in different orders.
 #include "check.h"
 
 enum { FORMS = 17, BLOCK_MAX = 3000 };

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Communicators that were made from an intercommunicator and freed release
-// their boards: collectives of a new communicator on one node still use shared memory, where a barrier sends no
-// messages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Communicators that were made from an intercommunicator and freed release their boards: collectives of a new
+// communicator on one node still use shared memory, where a barrier sends no messages.
 #include "check.h"
 
 enum { SPLITS = 400, MOST = 64 };

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The calls of chapter 3 in many communicators in turn: with ranks in the
-// order of MPI_COMM_WORLD and in others, intercommunicators, freed communicators, and more communicators than the
-// library caches. With the argument "threads", at MPI_THREAD_MULTIPLE.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The calls of chapter 3 in many communicators in turn: with ranks in the order of MPI_COMM_WORLD and in others,
+// intercommunicators, freed communicators, and more communicators than the library caches. With the argument "threads",
+// at MPI_THREAD_MULTIPLE.
 #include "check.h"
 
 enum { KINDS = 7, BYTES = 1000, MANY = 700 };

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Communicators made by a part of a group, by type of split and with hints:
-// MPI 5.0 sections 7.4.2, 7.4.4, 7.8 and 11.10.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Communicators made by a part of a group, by type of split and with hints: MPI 5.0 sections 7.4.2, 7.4.4, 7.8 and
+// 11.10.4.
 #include "check.h"
 
 enum { TAG = 5 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Threads that make communicators at the same time, of groups that overlap: MPI 5.0 sections 7.2.3 and 11.6. No two of
-// them may share a context, though they are made by different leaders.
+// these communicators may have the same context id, although different leaders make them.
 #include "check.h"
 #include <pthread.h>
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Counters of MPI_T in tests: by how much a counter rises between two points
-// of a program. The program opens and frees `session`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Counters of MPI_T in tests: by how much a counter rises between two points of a program. The program opens and frees
+// `session`.
 #ifndef COUNTING_H
 #define COUNTING_H
 #include "check.h"

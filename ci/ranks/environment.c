@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Initialization, finalization, versions, names and clocks: MPI 5.0 sections
-// 9.1, 9.6, 11.2 and chapter 20.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Initialization, finalization, versions, names and clocks: MPI 5.0 sections 9.1, 9.6, 11.2 and chapter 20.
 #include "check.h"
 
 #include <time.h>

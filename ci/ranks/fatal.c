@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 One wrong call under MPI_ERRORS_ARE_FATAL: the job must end with a message
-// that states what was given, what was expected and what to do. `fatal CASE`; testlist has the texts that must be
-// printed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// One wrong call under MPI_ERRORS_ARE_FATAL: the job must end with a message that states what was given, what was
+// expected and what to do. `fatal CASE`; testlist has the texts that must be printed.
 #include "check.h"
 
 static int value, numbers[64];

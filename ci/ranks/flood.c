@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Floods of unexpected messages: the message for which rank 0 waits arrives,
-// the others are kept, and memory stays within bounds. `flood BYTES MESSAGES [MIB]`: each of the other ranks sends that
-// many messages of that size with tag A before the one with tag B that rank 0 waits for; rank 0 may grow by MIB.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Floods of unexpected messages: the message for which rank 0 waits arrives, the others are stored, and memory stays
+// within bounds. `flood BYTES MESSAGES [MIB]`: each of the other ranks sends that many messages of that size with tag A
+// before the one with tag B that rank 0 waits for; rank 0 may grow by MIB.
 #include "check.h"
 
 enum { TAG_A = 1, TAG_B = 2, GO = 3 };

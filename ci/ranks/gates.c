@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Persistent requests that were started often, and calls that may interfere:
-// MPI 5.0 section 3.9 with 3.5 (order), 3.8 (probe and cancel) and 3.7 (wildcards, freed requests). Ranks are partners
-// in pairs; with an odd number, the last rank is its own partner.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Persistent requests that were started often, and calls that may interfere: MPI 5.0 section 3.9 with 3.5 (order), 3.8
+// (probe and cancel) and 3.7 (wildcards, freed requests). Ranks are partners in pairs; with an odd number, the last
+// rank is its own partner.
 #include "check.h"
 
 enum { TAG = 5, WARM = 12 };

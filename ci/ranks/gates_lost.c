@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Under `rmpiexec --keep-going` the last rank is killed, with which all
-// others have persistent requests that use gates: active requests and those that are started later end with an error
-// that names that rank; the gates between the others still work.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Under `rmpiexec --keep-going` the last rank is killed. All other ranks have persistent requests with it that use
+// gates: active requests and requests that are started later end with an error that names the killed rank. The gates
+// between the other ranks still work.
 #include "counting.h"
 #include "killed.h"
 #include <signal.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// MPI_INFO_ENV and MPI_Info_create_env, MPI 5.0 sections 10 and 11.2.1: the same before MPI_Init, between
-// and after MPI_Finalize.
+// MPI_INFO_ENV and MPI_Info_create_env: MPI 5.0 sections 10 and 11.2.1. Both give the same values before and after
+// MPI_Init; MPI_Info_create_env gives them after MPI_Finalize too.
 #include "check.h"
 
 static const char *keys[] = {"command", "argv",     "maxprocs", "soft",        "host",

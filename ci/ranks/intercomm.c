@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Intercommunicators: MPI 5.0 section 7.6. The two groups are the low and
-// the high ranks.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Intercommunicators: MPI 5.0 section 7.6. The two groups are the low and the high ranks.
 #include "check.h"
 
 enum { TAG = 6 };

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Under `rmpiexec --keep-going` the last rank is killed: requests of others
-// that need it, pending or started later, end with an error that names it; everything else works as before,
-// MPI_Finalize included.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Under `rmpiexec --keep-going` the last rank is killed. Requests of the other ranks that need the killed rank, pending
+// or started later, end with an error that names it. Everything else works as before, MPI_Finalize included.
 #include "killed.h"
 #include <signal.h>
 #include <unistd.h>

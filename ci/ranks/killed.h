@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 For tests in which a rank is killed and the others continue.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// For tests in which a rank is killed and the others continue.
 #ifndef KILLED_H
 #define KILLED_H
 #include "check.h"

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The forms with MPI_Count: MPI 5.0 section 2.5.8 ("_c"). They have the same
-// results as the forms with int.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The forms with MPI_Count: MPI 5.0 section 2.5.8 ("_c"). They have the same results as the forms with int.
 #include "check.h"
 
 enum { TAG = 3, N = 5000 };

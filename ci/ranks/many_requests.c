@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Tens of thousands of active requests, matched in unfavourable orders: MPI
-// 5.0 section 3.7.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Tens of thousands of active requests, matched in unfavourable orders: MPI 5.0 section 3.7.
 #include "check.h"
 
 enum { TAG = 3 };

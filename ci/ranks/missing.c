@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 A function without a body is called by a program that ignores error codes
-// and then fails for another reason: the launcher's last line names the function.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A function without a body is called by a program that ignores error codes and then fails for another reason: the
+// launcher's last line names the function.
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 What the performance variables of rmpi count, and which threads and
-// handlers may read them when: MPI 5.0 section 15.3.7. MPIT-035..042, MPIT-044, MPIT-070..077, MPIT-110, MPIT-115..117,
-// MPIT-122, MPIT-125
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the performance variables of rmpi count, and when which threads and signal handlers may read them: MPI 5.0
+// section 15.3.7.
+// MPIT-035..042, MPIT-044, MPIT-070..077, MPIT-110, MPIT-115..117, MPIT-122, MPIT-125
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>

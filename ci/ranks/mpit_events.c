@@ -1,5 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Events of the tool information interface: properties of any set of them:
-// MPI 5.0 sections 15.3.3, 15.3.8 and 15.3.9, before MPI_Init, within, and after MPI_Finalize. MPIT-106, MPIT-119
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Events of the tool information interface: properties that every set of events must have. MPI 5.0 sections 15.3.3,
+// 15.3.8 and 15.3.9, before MPI_Init, between MPI_Init and MPI_Finalize, and after MPI_Finalize.
+// MPIT-106, MPIT-119
 #include "check.h"
 
 enum { ROOM = 2048, MOST = 4096, ELEMENTS = 16 };

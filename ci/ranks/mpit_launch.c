@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The durations of the phases of the start, as a tool reads them; with the
-// argument `alone`, those of a process without a launcher.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The durations of the phases of the start, as a tool reads them; with the argument `alone`, those of a process without
+// a launcher.
 #include "check.h"
 
 #include <time.h>

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables that take effect at once when a tool writes them while
-// MPI runs: MPI 5.0 section 15.3.6. Performance variables show the effect. It runs with RMPI_WAIT=yield, so that a wait
-// is the same on every machine.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Control variables that take effect immediately when a tool writes them while MPI runs: MPI 5.0 section 15.3.6.
+// Performance variables show the effect. The program runs with RMPI_WAIT=yield, so that a wait is the same on every
+// machine.
 #include "counting.h"
 #include <time.h>
 

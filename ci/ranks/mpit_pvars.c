@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Performance variables: MPI 5.0 section 15.3.7; invalid handles are reported, which other MPIs need not do. Before MPI_Init, within, and after MPI_Finalize.
-// MPIT-035..042, MPIT-044, MPIT-047, MPIT-048, MPIT-051..053, MPIT-065..077, MPIT-093..095, MPIT-098..102, MPIT-107..109, MPIT-113..117
+// Performance variables: MPI 5.0 section 15.3.7; invalid handles are reported, which other MPIs need not do. Before
+// MPI_Init, between MPI_Init and MPI_Finalize, and after MPI_Finalize.
+// MPIT-035..042, MPIT-044, MPIT-047, MPIT-048, MPIT-051..053, MPIT-065..077, MPIT-093..095, MPIT-098..102,
+// MPIT-107..109, MPIT-113..117
 #include "check.h"
 
 enum { ROOM = 4096, MOST = 4096 };

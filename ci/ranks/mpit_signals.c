@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 A signal handler reads all performance variables in turn, ten thousand
-// times per second, during messages of all kinds: nothing hangs, no sum decreases, and in the end all values are right.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A signal handler reads all performance variables in turn, ten thousand times per second, during messages of all
+// kinds: nothing hangs, no sum decreases, and in the end all values are right.
 // MPIT-122
 #include "check.h"
 #include <signal.h>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables of rmpi: a value that a tool writes before MPI_Init
-// takes effect; MPI 5.0 section 15.3.6. MPIT-064, MPIT-096, MPIT-097, MPIT-112, MPIT-121, MPIT-123
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Control variables of rmpi: a value that a tool writes before MPI_Init takes effect; MPI 5.0 section 15.3.6.
+// MPIT-064, MPIT-096, MPIT-097, MPIT-112, MPIT-121, MPIT-123
 #include "check.h"
 
 static MPI_T_cvar_handle find(const char *name, int *count)

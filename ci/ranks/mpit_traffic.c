@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The traffic matrix: the bytes and messages that each rank has sent to each
-// other rank, by any path.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The traffic matrix: the bytes and messages that each rank has sent to each other rank, by any path.
 #include "check.h"
 
 static MPI_T_pvar_session session;

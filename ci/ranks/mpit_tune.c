@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Control variables of protocols and memory that a tool writes before
-// MPI_Init, and their effect on performance variables: MPI 5.0 section 15.3.6. `mpit_tune early` sets gates after 4
-// starts and a limit of 1000 unexpected messages; `mpit_tune late` gates after 1000 starts and a limit of 30.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Control variables of protocols and memory that a tool writes before MPI_Init, and their effect on performance
+// variables: MPI 5.0 section 15.3.6. `mpit_tune early` sets gates after 4 starts and a limit of 1000 unexpected
+// messages; `mpit_tune late` gates after 1000 starts and a limit of 30.
 #include "counting.h"
 
 static void set(const char *name, unsigned long long value)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The tool information interface: MPI 5.0 sections 15.3.1 to 15.3.6 and 15.3.9, before MPI_Init, within, and after MPI_Finalize.
-// MPIT-001..034, MPIT-045..064, MPIT-078..084, MPIT-085..105, MPIT-107..109, MPIT-112..114, MPIT-118, MPIT-120, MPIT-121,
-// MPIT-124
+// The tool information interface: MPI 5.0 sections 15.3.1 to 15.3.6 and 15.3.9, before MPI_Init, between MPI_Init and
+// MPI_Finalize, and after MPI_Finalize.
+// MPIT-001..034, MPIT-045..064, MPIT-078..084, MPIT-085..105, MPIT-107..109, MPIT-112..114, MPIT-118, MPIT-120,
+// MPIT-121, MPIT-124
 #include "check.h"
 
 enum { ROOM = 2048, MOST = 4096 };

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 How long and in which manner a rank waited, and what moved its large
-// messages: MPI 5.0 section 15.3.7. MPIT-043
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// How long and in which manner a rank waited, and what moved its large messages: MPI 5.0 section 15.3.7.
+// MPIT-043
 #include "check.h"
 #include <time.h>
 

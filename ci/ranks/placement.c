@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 If there are more ranks than CPUs, each rank prefers one CPU, and gives
-// that up when it would do harm. `placement WAY`: `sleep` all sleep; `threads` rank 0 starts a thread; `compute` ranks
-// 0 and 1, which prefer the same CPU, compute while the others sleep; `bound` rank 0 was bound to a CPU before
-// MPI_Init, not by the library.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// If there are more ranks than CPUs, each rank prefers one CPU, and gives up this preference when it would do harm.
+// `placement WAY`: `sleep` all sleep; `threads` rank 0 starts a thread; `compute` ranks 0 and 1, which prefer the same
+// CPU, compute while the others sleep; `bound` rank 0 was bound to a CPU before MPI_Init, not by the library.
 #include "check.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The profiling interface: MPI 5.0 section 15.2. The program defines
-// wrappers of MPI functions.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The profiling interface: MPI 5.0 section 15.2. The program defines wrappers of MPI functions.
 #include "check.h"
 
 static int sends, receives;

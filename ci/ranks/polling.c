@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Programs that wait by polling (MPI 5.0 sections 3.7.3 and 3.8.1) while
-// ranks share cores, which testlist arranges. Calls that find nothing are counted, not timed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Programs that wait by polling (MPI 5.0 sections 3.7.3 and 3.8.1) while ranks share cores, which testlist arranges.
+// Calls that find nothing are counted, not timed.
 #include "check.h"
 #include <sys/resource.h>
 #include <time.h>

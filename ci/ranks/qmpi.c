@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Stacked tools: each call of the program passes all of them exactly once,
-// whatever the library calls internally and whichever path the call would take.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Stacked tools: each call of the program passes through all tools exactly once, whatever the library calls internally
+// and whichever path the call would take.
 #include "check.h"
 #include <qmpi.h>
 #include <pthread.h>

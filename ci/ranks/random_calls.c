@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Random calls: the path of a message through the library depends on its
-// size, its datatypes and the calls that send, receive and complete it; the results must not depend on the path. MPI
-// 5.0 sections 3.2 to 3.10.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Random calls: the path of a message through the library depends on its size, its datatypes and the calls that send,
+// receive and complete it; the results must not depend on the path. MPI 5.0 sections 3.2 to 3.10.
 #include "check.h"
 
 enum { ROUNDS = 150, MOST = 40, ROOM = 8300, GUARD = 16, TAG = 7, UNTOUCHED = 77, WINDOW = 2 * MOST };

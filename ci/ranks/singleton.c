@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 A program started without a launcher has an MPI_COMM_WORLD of one rank:
-// MPI 5.0 section 11.8.2.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A program started without a launcher has an MPI_COMM_WORLD of one rank: MPI 5.0 section 11.8.2.
 #include "check.h"
 
 enum { TAG = 3 };

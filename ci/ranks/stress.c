@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Random traffic from a seed: every rank sends random sizes in random modes
-// to random ranks, and receives by random means. All ranks know the whole plan, so every byte and every order is
-// checked. `stress SEED [MESSAGES [LARGEST [FILE]]]`; a failure repeats with the same numbers, also that of ranks. With
-// FILE, plans are executed one after another until the file exists.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Random traffic from a seed: every rank sends random sizes in random modes to random ranks, and receives by random
+// means. All ranks know the whole plan, so every byte and every order is checked. `stress SEED [MESSAGES [LARGEST
+// [FILE]]]`; a failure repeats with the same arguments and the same number of ranks. With FILE, plans are executed one
+// after another until the file exists.
 #include "check.h"
 
 #include <time.h>

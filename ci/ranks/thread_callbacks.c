@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Callback functions of the program may wait for another thread that calls
-// MPI: MPI 5.0 section 11.6. Here each of them returns only after that thread's call has returned, as may happen in a
-// program whose threads share a lock.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Callback functions of the program may wait for another thread that calls MPI: MPI 5.0 section 11.6. Here each
+// callback function returns only after the other thread's call has returned, as may happen in a program whose threads
+// share a lock.
 #include "check.h"
 
 #include <pthread.h>

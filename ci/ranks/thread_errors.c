@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Errors while other threads are in MPI: MPI 5.0 sections 9.3 and 11.6. A
-// call that returns an error to its thread does not affect other threads, and does not end the job.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Errors while other threads are in MPI: MPI 5.0 sections 9.3 and 11.6. A call that returns an error to its thread does
+// not affect other threads, and does not end the job.
 #include "check.h"
 
 #include <pthread.h>

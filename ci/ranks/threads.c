@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// MPI_THREAD_MULTIPLE: MPI 5.0 section 11.6. Many threads send and receive at once.
+// MPI_THREAD_MULTIPLE: MPI 5.0 section 11.6. Many threads send and receive at the same time.
 #include "check.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The contents and the names of datatypes, and predefined datatypes that are
-// looked up: MPI 5.0 sections 5.1.13, 5.1.14, 7.8 and 19.1.5.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The contents and the names of datatypes, and predefined datatypes that are looked up: MPI 5.0 sections 5.1.13,
+// 5.1.14, 7.8 and 19.1.5.
 #include "check.h"
 
 static int integers[32];

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Datatypes by precision and range, pairs by their parts, and the errors of
-// wrong arguments of constructors: MPI 5.0 sections 5.1.14, 19.1.5 and 9.4.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Datatypes by precision and range, pairs by their parts, and the errors of wrong arguments of constructors: MPI 5.0
+// sections 5.1.14, 19.1.5 and 9.4.
 #include "check.h"
 
 static MPI_Datatype type;

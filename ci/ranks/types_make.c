@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The constructors of datatypes: their size and extent, and that data arrive
-// at the places of the type map. MPI 5.0 sections 5.1.2 to 5.1.4 and 5.1.6 to 5.1.11.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The constructors of datatypes: their size and extent, and that data arrive at the places of the type map. MPI 5.0
+// sections 5.1.2 to 5.1.4 and 5.1.6 to 5.1.11.
 #include "check.h"
 #include <stddef.h>
 

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Large data with gaps are sent without a copy of the whole message on
-// either side, as the peak of the process's memory shows. MPI 5.0 sections 3.4, 3.7, 3.8.3, 3.9 and 5.1.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Large data with gaps are sent without a copy of the whole message on either side, as the peak of the process's memory
+// shows. MPI 5.0 sections 3.4, 3.7, 3.8.3, 3.9 and 5.1.
 #include "check.h"
 
 enum { TAG = 7, NUMBERS = 4 << 20, STRIDE = 2, KIB_ALLOWED = 8 << 10 };

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]: the latency of
-// a message between two devices by plain verbs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]: the latency of a message between two devices by plain
+// verbs.
 //
 // Both devices are on this machine, or the second is on HOST, where this program is started by ssh, at the same path,
 // as `pingpong --echo DEVICE_B GID_INDEX BYTES`. There are two processes, each on one of the devices with a reliable

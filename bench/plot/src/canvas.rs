@@ -61,7 +61,7 @@ impl Canvas {
         y
     }
 
-    /// Draws one line of text, shortened to the room on the canvas.
+    /// Draws one line of text, shortened if the canvas has no room for all of it.
     pub fn text(&mut self, class: &str, at: (f64, f64), anchor: TextAnchor, text: &str) {
         let room = match anchor {
             TextAnchor::Start => self.width - at.0 - 4.0,

@@ -60,7 +60,7 @@ impl AxisRange {
         Some((self.steps(value) - low) / (high - low))
     }
 
-    /// The value on a linear measure along the axis: the value itself, or its logarithm.
+    /// The value in a measure in which the axis is linear: the value itself, or its logarithm.
     fn steps(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,

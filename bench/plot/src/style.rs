@@ -17,7 +17,7 @@ impl Colour {
         Self { light, dark }
     }
 
-    /// The colour of the light background for both backgrounds.
+    /// Uses this colour's value for the light background on the dark background too.
     #[must_use]
     pub const fn fixed(self) -> Self {
         Self::new(self.light, self.light)

@@ -39,7 +39,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Which of the peers' settings applies.
+    /// The case for which the launcher's settings are chosen ([`Kind::setting`](crate::peers::Kind::setting)).
     #[must_use]
     pub const fn case(self) -> Case {
         match self {

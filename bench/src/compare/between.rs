@@ -127,7 +127,7 @@ const fn bandwidth(
     }
 }
 
-/// Turns a row over TCP into one with rmpi over UDP.
+/// Turns a row in which rmpi uses TCP into a row in which rmpi sends RoCE over UDP.
 const fn of_udp(row: CompareRow) -> CompareRow {
     let run = match row.unit {
         FigureUnit::Us => UDP_LATENCY,
@@ -175,7 +175,8 @@ pub fn has_bars(hosts: &BenchHosts) -> bool {
     hosts.list().len() == 4 && hosts.ranks_each() == Some(16)
 }
 
-/// The row for hosts for which [`has_bars`] is `false`: if it is a collective, it then has no bars.
+/// The row as it is used for hosts for which [`has_bars`] is `false`: without bars if it is a row of a collective,
+/// otherwise unchanged.
 #[must_use]
 pub fn shown(row: &'static CompareRow) -> &'static CompareRow {
     static ROWS_SHOWN: [CompareRow; ROWS.len()] = {

@@ -20,8 +20,8 @@ const DEBIAN: [(&str, &str); 2] = [
     ("openmpi4", "/usr/bin/mpicc.openmpi"),
 ];
 
-/// Installs those peers into `folder` that are not there yet, and returns `NAME=PREFIX` for each peer, and for each
-/// installed MPI of Debian. `on_step` is called before each installation.
+/// Installs the peers that `folder` does not have yet, and returns `NAME=PREFIX` for each peer, and for each installed
+/// MPI of Debian. `on_step` is called before each installation.
 ///
 /// # Errors
 /// When Python is missing, or a package cannot be installed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurement: each round has all runs, and each run has all contenders in turn, so that other load on the machine
-//! affects all contenders alike.
+//! The measurement: each round has all runs (except that instructions are counted only in the first round), and each
+//! run has all contenders in turn, so that other load on the machine affects all contenders alike.
 //!
 //! On a virtual machine two CPUs may be moved onto one physical core for a while. A cache line is then transferred
 //! three to five times faster, and figures from that time cannot be compared with others. So the time of a cache line
@@ -267,7 +267,8 @@ impl RoundRun<'_> {
                 self.run.id,
                 contender.label()
             ));
-            // The limits are measured just before rmpi, or before the first contender if rmpi does not take part.
+            // The limits are measured just before rmpi, or before the contender with index 0 if rmpi does not take
+            // part.
             if index == self.plan.own.unwrap_or(0) {
                 let limits = self.until_settled(&mut line, Self::limits);
                 self.record((self.run.id, None), "the machine", limits);
@@ -300,7 +301,8 @@ impl RoundRun<'_> {
     }
 
     /// Calls `measure` until the two CPUs were on one core both before and after the call, or on two cores both times.
-    /// An error if `measure` fails, or after [`TRIES`] calls in which the CPUs moved.
+    /// If the run's placement is not [`Placement::Pair`], calls `measure` once. An error if `measure` fails, or after
+    /// [`TRIES`] calls in which the CPUs moved.
     fn until_settled(
         &mut self,
         line: &mut Option<f64>,

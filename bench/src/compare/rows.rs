@@ -251,7 +251,8 @@ impl CompareRow {
         self.with_limit(limit, NEAR)
     }
 
-    /// Sets the limit to the best of these bandwidths, at which one or two cores copy one way.
+    /// Sets the limit to the best of `limits`, the bandwidths at which one core or two cores copy data in one
+    /// direction.
     const fn near_best(self, limits: &'static [&'static str]) -> Self {
         Self {
             limit: Some(LimitOf::BestOf(limits)),

@@ -37,7 +37,7 @@ pub struct JudgedPair {
 const MARGIN: f64 = 1.03;
 /// Minimum number of rounds with both contenders for a verdict.
 const FEWEST_PAIRS: usize = 3;
-/// Per this number of rounds, one round may contradict the verdict.
+/// One in this many rounds may contradict the verdict (rounded down).
 const PAIRS_PER_EXCEPTION: usize = 7;
 /// A row is close if its median ratio lies between `1 / CLOSE` and `CLOSE`.
 const CLOSE: f64 = 1.15;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Draws the grid as a plot: a dot for each row, which shows over the message size how many times better rmpi is.
+//! Draws the grid as a plot with a dot for each row: how many times better rmpi is, over the message size.
 
 use super::cells::RowGroup;
 use super::report::{GridReport, GridRowResult};

@@ -16,7 +16,8 @@ pub const ROUNDS: usize = 3;
 pub const MOST_ROUNDS: usize = 7;
 /// The default measuring time of a cell, in seconds.
 pub const SECONDS: f64 = 0.05;
-/// The short grid begins no further round of close rows that is estimated to end later than this (s).
+/// In the short grid, a further round of close rows ends before the first start that would, by its estimate, raise the
+/// total measuring time above this (s).
 pub const SHORT_SECONDS: f64 = 40.0 * 60.0;
 /// A start is killed after its estimated time multiplied by this, but not before [`GridPlan::limit`].
 const LIMIT_FACTOR: f64 = 5.0;

@@ -52,7 +52,7 @@ pub struct GridRowResult {
     pub medians: BTreeMap<String, f64>,
 }
 
-/// The mean of a group, and its number of rows that each side leads.
+/// The mean of a group, and for each side the number of rows in which it leads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mean {
     /// The group.

@@ -48,8 +48,8 @@ pub trait Listener {
     fn next(&mut self, what: &str);
 }
 
-/// Measures what the store does not hold yet. After a signal the store has only starts of a round that were finished
-/// with all contenders.
+/// Measures what the store does not hold yet. After a signal, the store has only starts that ran with all contenders in
+/// that round.
 ///
 /// # Errors
 /// When the store's file cannot be written.
@@ -112,8 +112,8 @@ fn round_of(
     Ok(())
 }
 
-/// In a further round of the short grid: whether this start would end after [`SHORT_SECONDS`], by its estimate. `false`
-/// in other rounds.
+/// Whether this start is in a further round of the short grid and would, by its estimate, raise the total measuring
+/// time above [`SHORT_SECONDS`]. `seconds` is the measuring time of all starts so far.
 fn time_is_over(plan: &GridPlan, start: &Start, round: usize, seconds: f64) -> bool {
     let next = start.estimate(plan.seconds) * plan.contenders.len() as f64;
     plan.extent == Extent::Short && round >= plan.rounds && seconds + next > SHORT_SECONDS

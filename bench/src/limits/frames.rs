@@ -60,7 +60,8 @@ impl Link {
 
 /// The devices of a list of two ports; `None` if the list is of another form.
 fn devices_of(ports: &str) -> Option<[String; 2]> {
-    // Only a virtual device without further options: frames here have one length and lie in ordinary pages.
+    // Accepts only an address and a virtual device. Rejects the options `mtu` and `huge` (docs/dpdk.md), because all
+    // frames of this measurement have one length and lie in ordinary pages.
     let device = |port: &str| {
         let words: Vec<&str> = port.split_whitespace().collect();
         match words.as_slice() {

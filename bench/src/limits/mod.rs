@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits of the machine, measured without MPI: the figures that a message-passing library is compared with.
 //!
-//! On one host everything is measured between processes over shared memory (not between threads), because ranks are
-//! processes; between two hosts, over TCP and UDP ([`tcp`]).
+//! On one host, limits are measured between processes and not between threads, because ranks are processes: over shared
+//! memory, or over a DPDK link. Between two hosts, limits are measured over TCP and UDP ([`tcp`]).
 
 pub(crate) mod frames;
 mod raw;
@@ -258,8 +258,8 @@ pub fn default_names() -> impl Iterator<Item = &'static str> {
 /// with [`serve_if_requested`].
 ///
 /// # Errors
-/// When the name is unknown, when the limit needs two CPUs and this process may use only one, or when a system call
-/// fails.
+/// When the name is unknown, when the limit needs two CPUs and this process may use only one, when it needs DPDK and
+/// there is none, or when a system call fails.
 pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
     let (limit, sizes) = find(name).ok_or_else(|| {
         let known: Vec<_> = names().collect();

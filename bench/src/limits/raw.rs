@@ -57,7 +57,7 @@ impl Arena {
         Self::map(file, line_count, bulk_bytes)
     }
 
-    /// Opens another process's arena by the path that [`Arena::path`] gave there.
+    /// Opens another process's arena by the path that [`Arena::path`] returned in that process.
     pub(super) fn open(path: &Path, line_count: usize) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;

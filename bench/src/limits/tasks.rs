@@ -94,7 +94,9 @@ impl LimitTask {
         matches!(self, Self::FrameTrips | Self::FrameRate | Self::FrameStream)
     }
 
-    /// Whether the measured time of each message includes waiting in [`Member::spin`].
+    /// Whether the measured time of each message includes waiting in [`Member::spin`]. `false` for tasks over DPDK,
+    /// although they wait there too. If `true`, the task is measured with and without a pause instruction between
+    /// polls.
     pub(super) const fn spins(self) -> bool {
         matches!(
             self,
@@ -182,7 +184,8 @@ impl LimitBatch {
         self.before + 1..=self.before + self.count
     }
 
-    /// The round trips of the batch: a message is half a round trip, so there are `count / 2`, at least one.
+    /// The numbers of the batch's round trips. A message is half a round trip, so there are `count / 2` round trips,
+    /// but at least one.
     fn trips(&self) -> impl Iterator<Item = u64> + use<> {
         self.before + 1..=self.before + (self.count / 2).max(1)
     }
@@ -273,7 +276,7 @@ impl LimitBatch {
         }
     }
 
-    /// Copies those messages for which `is_mine` is `true` into shared memory, rotating over [`BUFFERS`] places.
+    /// Copies the messages for which `is_mine` returns `true` into shared memory, rotating over [`BUFFERS`] places.
     fn memcpy(&self, member: &Member, is_mine: impl Fn(u64) -> bool) -> Result<(), Halt> {
         let buffers = member.buffers.borrow();
         for number in self.numbers().filter(|number| is_mine(*number)) {
@@ -443,8 +446,8 @@ fn nanoseconds() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(0)
 }
 
-/// The first work line of each use: ping-pongs, credits, the handshake of direct copies, the barrier, and the ring's
-/// slots.
+/// For each use of work lines, the index of the first line that it has: ping-pongs, credits, the handshake of direct
+/// copies, the barrier, and the ring's slots.
 const PING: usize = 0;
 const CREDIT: usize = 8;
 const DIRECT: usize = 16;
@@ -452,7 +455,8 @@ const BARRIER: usize = 32;
 const SLOTS: usize = 64;
 const SLOT_COUNT: u64 = 64;
 
-/// This member's line and the other's; not neighbours, because processors fetch lines in pairs.
+/// The ping-pong lines of this member and of the other one. They are not adjacent, because processors fetch lines in
+/// pairs.
 fn ping_lines(member: &Member) -> (&CacheLine, &CacheLine) {
     (
         member.work(PING + 2 * member.index),

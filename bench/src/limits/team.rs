@@ -332,9 +332,9 @@ impl Team {
         Ok(team)
     }
 
-    /// Measures seconds per message of a task, for about `budget`. A task that spins is measured with and without a
-    /// pause instruction between polls. The better result counts, because it depends on the processor which of the two
-    /// is faster.
+    /// Measures seconds per message of a task, for about `budget`. If [`LimitTask::spins`], the task is measured with
+    /// and without a pause instruction between polls, and the better result counts, because it depends on the processor
+    /// which of the two is faster.
     pub(super) fn measure(
         &mut self,
         task: LimitTask,

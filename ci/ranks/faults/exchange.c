@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Messages of all sizes round a ring, with their contents checked: where
-// resources are limited, the program must run or report why it cannot. Rank 0 prints `well` at the end. `exchange
-// [LARGEST]`: bytes, 4 MiB unless given.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Messages of all sizes round a ring, with their contents checked: where resources are limited, the program must run or
+// report why it cannot. Rank 0 prints `well` at the end. `exchange [LARGEST]`: bytes, 4 MiB unless given.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 A busy program of which one rank is ended: `victim WAY RANK MICROSECONDS
-// CODE`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A busy program of which one rank is ended: `victim WAY RANK MICROSECONDS CODE`.
 //
 // All ranks pass messages round a ring, so that the rank ends during sends, receives and waits. With WAY `wait` no rank
 // ends itself: the rank is killed from outside.

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 `without CALL PROGRAM [ARGUMENTS]`: runs a program that may not use a
-// system call, as under the filters of many containers. CALL is process_vm_readv, which includes process_vm_writev, or
-// memfd_create.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// `without CALL PROGRAM [ARGUMENTS]`: runs a program that may not use a system call, as under the filters of many
+// containers. CALL is process_vm_readv, which includes process_vm_writev, or memfd_create.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Delays ranks as on a busy machine: each rank sleeps before or after some
-// of the program's MPI calls, independently of the others. This exposes assumptions of tests about the order of events.
-// `cargo xtask test ranks --late SEED` links this to every program; `calls.h`, one wrapper per function of mpi.h, is
-// made from the header. The wrappers are weak: wrappers of the program replace them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Delays ranks as on a busy machine: each rank sleeps before or after some of the program's MPI calls, independently of
+// the others. This exposes assumptions of tests about the order of events. `cargo xtask test ranks --late SEED` links
+// this to every program; `calls.h`, one wrapper per function of mpi.h, is made from the header. The wrappers are weak:
+// wrappers of the program replace them.
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>

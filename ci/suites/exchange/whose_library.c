@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Prints with which library it runs, and checks that messages and reductions
-// work. It is built with one MPI's compiler wrapper and run with another's library, which has the standard ABI too. It
-// uses what the ABI defines: the layout of a status, values of constants, handles, MPI_IN_PLACE. No call fails on
-// purpose: Intel's ABI library (2021.18) aborts in spite of MPI_ERRORS_RETURN.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Prints with which library it runs, and checks that messages and reductions work. It is built with one MPI's compiler
+// wrapper and run with another's library, which has the standard ABI too. It uses what the ABI defines: the layout of a
+// status, values of constants, handles, MPI_IN_PLACE. No call fails on purpose: Intel's ABI library (2021.18) aborts in
+// spite of MPI_ERRORS_RETURN.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

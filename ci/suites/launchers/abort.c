@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 One rank calls MPI_Abort, while the others wait for it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// One rank calls MPI_Abort, while the others wait for it.
 #include <mpi.h>
 
 int main(int argc, char **argv)

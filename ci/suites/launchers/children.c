@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Programs under another launcher. `children start COMMAND`: rank 0 runs
-// this program as a child process, which is a job of one rank, and then the command, which starts a job of two;
-// `children late`: MPI_Finalize is called by an exit handler that was registered before MPI_Init.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Programs under another launcher. `children start COMMAND`: rank 0 runs this program as a child process, which is a
+// job of one rank, and then the command, which starts a job of two; `children late`: MPI_Finalize is called by an exit
+// handler that was registered before MPI_Init.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The results of `configure` of MPICH's test suite on a Linux machine with
-// glibc.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The results of `configure` of MPICH's test suite on a Linux machine with glibc.
 #define HAVE_STDARG_H 1
 #define HAVE_STRING_H 1
 #define HAVE_SYS_RESOURCE_H 1

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Two ranks that wait for messages that are never sent, so that a debugger
-// has pending operations to show.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Two ranks that wait for messages that are never sent, so that a debugger has pending operations to show.
 #include <mpi.h>
 #include <stdio.h>
 

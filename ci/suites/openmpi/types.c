@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Debug information of the types that Open MPI's debugger library needs,
-// from the headers of the distribution's build (libopenmpi-dev): its libraries are stripped, and its packages with
-// debug information are on a separate server.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Debug information of the types that Open MPI's debugger library needs, from the headers of the distribution's build
+// (libopenmpi-dev): its libraries are stripped, and its packages with debug information are on a separate server.
 #include "ompi_config.h"
 
 #include "ompi/communicator/communicator.h"

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The results of configure of p4est: MPI without MPI-IO, all dimensions, all
-// checks enabled.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The results of configure of p4est: MPI without MPI-IO, all dimensions, all checks enabled.
 #ifndef P4EST_CONFIG_H
 #define P4EST_CONFIG_H
 

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The results of configure of libsc, on which p4est is based: MPI, all
-// checks enabled.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The results of configure of libsc, on which p4est is based: MPI, all checks enabled.
 #ifndef SC_CONFIG_H
 #define SC_CONFIG_H
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Errors that memcheck finds with valgrind's wrappers of MPI, and correct
-// calls in which it must find none: each rank sends to the next one, correctly or with the mistake that the first
-// argument names.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Errors that memcheck finds with valgrind's wrappers of MPI, and correct calls in which it must find none: each rank
+// sends to the next one, correctly or with the mistake that the first argument names.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -139,7 +139,7 @@ pub(crate) fn build(prefix: &Path) -> Result<(), String> {
     )
 }
 
-/// The absolute path of a folder, relative to the caller's working directory.
+/// Makes a folder's path absolute; a relative path counts from the caller's working directory.
 fn folder(path: &str) -> Result<PathBuf, String> {
     if path.is_empty() {
         return Err("--prefix needs a folder, it was given an empty name".into());
@@ -188,7 +188,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
 }
 
 /// Builds the libraries that `rmpiexec --stats` and `--stats-calls` preload into the ranks. They are not linked with an
-/// MPI library: at run time they find that of the rank.
+/// MPI library: at run time they find the rank's MPI library.
 fn statistics(prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("lib/rmpi");
     make_folder(&folder)?;
@@ -284,7 +284,8 @@ fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
         let mut build = cargo();
         build.arg("rustc").args(profile);
         build.args(["-p", program.package, "--bin", program.file]);
-        // Cargo strips all debug information from a release build, including that which is written by hand.
+        // Cargo strips all debug information from a release build. Debuggers need the DWARF entries of the variables of
+        // MPIR, which `launcher/src/mpir.rs` has as assembler text.
         build.args(["--", "-C", "strip=none"]);
         show(build)?;
     }

@@ -184,6 +184,7 @@ fn collect(stream: Option<impl Read + Send + 'static>, is_stderr: bool, to: Send
     });
 }
 
+/// What a finished command has written.
 #[derive(Default)]
 struct CommandOutput {
     stdout: Vec<u8>,
@@ -197,7 +198,7 @@ impl CommandOutput {
         } else {
             &mut self.stdout
         };
-        // The rest is dropped, because a program may print without end and would fill the memory.
+        // Output beyond the limit is dropped, because a program may print without end and would fill the memory.
         if stream.len() < OUTPUT_LIMIT_BYTES {
             stream.extend_from_slice(&bytes);
         }

@@ -58,8 +58,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is wrong with the command line and returns the exit code. If the benchmark does not exist, prints its
-/// own message instead of clap's.
+/// Prints what is wrong with the command line and returns the exit code. If the command line names a benchmark that
+/// does not exist, prints a message of this program instead of clap's.
 fn report_refusal(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(given) = error.get(ContextKind::InvalidSubcommand)
@@ -309,8 +309,9 @@ fn report_interruption(plan: &CurvePlan, alone: bool, measured: &CurveData) {
     }
 }
 
-/// Reports the failures; of a launcher's failure only if there are other curves, because its error messages have been
-/// passed on. Returns the exit code of the last failure: the launcher's, or 1 for another reason; 0 without a failure.
+/// Reports the failures. A launcher's failure is reported only if there are curves to show, because the launcher's own
+/// messages have been passed on already. Returns the exit code for the last failure: the launcher's exit code, or 1 for
+/// any other reason. Returns 0 if there was no failure.
 fn failures(measured: &CurveData) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (name, why) in &measured.failures {

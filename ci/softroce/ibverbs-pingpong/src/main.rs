@@ -3,12 +3,13 @@
 //! for a program that uses only the crate `ibverbs`.
 //!
 //! It measures as `../pingpong.c` does, whose latency is lower: this crate posts sends neither inline nor unsignalled
-//! and has no shared receive queues, so for each message the device must read the payload, and there is one completion
-//! more. There are two processes, each on one of the devices with a reliable queue pair; the second process is this
-//! program with `--echo`, on this machine or started on HOST by ssh. Prints minimum, median and 99th percentile of
-//! batches of half a millisecond, in microseconds for one direction.
+//! and has no shared receive queues, so for each message the device must read the payload from memory and report the
+//! completion of the send. There are two processes, each on one of the devices with a reliable queue pair; the second
+//! process is this program with `--echo`, on this machine or started on HOST by ssh. Prints minimum, median and 99th
+//! percentile of batches of half a millisecond, in microseconds for one direction.
 //!
-//! **Knows** only the crate `ibverbs`. **Never** uses a line of rmpi: rmpi is measured against it.
+//! **Knows** only the crate `ibverbs`.
+//! **Never** uses a line of rmpi: rmpi is measured against it.
 //!
 //! # Safety
 //! Posted receives and sends name ranges of a region that lives as long as their queue pair. A range is read or written
@@ -39,7 +40,7 @@ struct Side<'a> {
     bytes: usize,
     sends_done: u64,
     sends_posted: u64,
-    /// First bytes of messages that were received while waiting for something else.
+    /// The first bytes of messages that have arrived and that [`Side::receive`] has not returned yet.
     received: Vec<u8>,
 }
 
@@ -72,7 +73,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// The first byte of the next message.
+    /// Waits for a message and returns its first byte.
     fn receive(&mut self) -> Result<u8> {
         loop {
             if let Some(kind) = self.received.pop() {
@@ -103,7 +104,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Sends back what is received, the last message too.
+    /// Sends every message back; returns after a message that begins with [`LAST`].
     fn echo(&mut self) -> Result<()> {
         loop {
             let kind = self.receive()?;
@@ -112,7 +113,7 @@ impl Side<'_> {
                 break;
             }
         }
-        // An acknowledgement may have to be sent once more.
+        // If the acknowledgement of the other process's last send was lost, the device must be able to repeat it.
         std::thread::sleep(Duration::from_secs(1));
         Ok(())
     }
@@ -148,7 +149,8 @@ impl Side<'_> {
     }
 }
 
-/// Connects `device` with the other process and runs `body`. The endpoints are exchanged by `input` and `output`.
+/// Connects a queue pair of `device` with that of the other process and runs `body`. `input` and `output` lead to the
+/// other process.
 fn connected<T>(
     device: &str,
     gid_index: u32,
@@ -203,7 +205,7 @@ fn connected<T>(
     body(&mut side)
 }
 
-/// Sends a line and returns that of the other process.
+/// Sends a line, and returns the line that the other process sends.
 fn exchange(input: &mut impl BufRead, output: &mut impl Write, line: &str) -> Result<String> {
     let mut theirs = String::new();
     writeln!(output, "{line}")

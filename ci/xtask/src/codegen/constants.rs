@@ -49,7 +49,7 @@ fn integer(constant: &Constant) -> String {
     let (name, value) = (&constant.name, &constant.value);
     match constant.c_type.as_str() {
         "int" | "MPI_T_cb_safety" | "MPI_T_source_order" => {
-            // The size of a `char` array of the caller: `usize` in Rust.
+            // `MPI_MAX_...` are sizes of `char` arrays, for which Rust uses `usize`.
             let size = name.starts_with("MPI_MAX_");
             let rust = if size { "usize" } else { "c_int" };
             format!("/// `{name}`.\npub const {name}: {rust} = {value};\n")

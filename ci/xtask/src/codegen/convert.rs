@@ -12,7 +12,8 @@ use super::table::{Function, Length, Param, ParamDirection};
 pub(crate) struct Conversion {
     /// A statement before the body is called.
     pub(crate) before: Option<String>,
-    /// The argument that the body receives; `None` for a length, which the arrays contain.
+    /// The argument that the body receives; `None` for a length of arrays, because the body receives the arrays as
+    /// slices.
     pub(crate) argument: Option<String>,
 }
 

@@ -57,7 +57,7 @@ fn wire(host: &str, state: &str) -> Result<(), String> {
     ip(&[format!("link set v{} {state}", number(host))])
 }
 
-/// `n3` is `3`.
+/// The number in a host's name: `3` for `n3`.
 fn number(host: &str) -> &str {
     host.trim_start_matches('n')
 }
@@ -150,7 +150,8 @@ fn kill(pid: &str) {
     }
 }
 
-/// Stops all processes of a host, including those that are started meanwhile.
+/// Stops all processes of a host. Repeats this until no new process appears, because processes that are not stopped yet
+/// may start others.
 fn freeze(host: &str) -> Result<(), String> {
     let mut before = Vec::new();
     loop {

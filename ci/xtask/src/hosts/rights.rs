@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The privileges with which the world is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// As root, with all user ids inside.
+    /// As root; all user ids exist in the world.
     Root,
     /// As root of a new user namespace that has only this user id.
     User,

@@ -105,8 +105,8 @@ fn names(count: usize) -> String {
     text
 }
 
-/// Each host's own folders will hide some folders that hosts share. This binds the latter below `keep`, from where
-/// `ci/hosts/host` binds them back.
+/// Each host's own folders will hide some folders that the hosts share. Binds the shared folders below `keep`; from
+/// there, `ci/hosts/host` binds them back to their paths.
 fn keep(request: &HostsRequest, working: &Path) -> Result<(), String> {
     let requested = request.keep.iter().cloned();
     let all = [root(), target(), working.to_path_buf()].into_iter();
@@ -158,7 +158,7 @@ fn hosts(count: usize, shell: &Shell) -> Result<Vec<Host>, String> {
     }
     ip(&wires)?;
     for host in &mut hosts {
-        // A host that has failed does not read this; reading its line below reports the reason.
+        // Writing fails if the host has failed; `host.line` below then reports the reason.
         if let Some(mut input) = host.process.stdin.take() {
             let _ = input.write_all(b"go\n");
         }

@@ -51,7 +51,8 @@ fn static_library(archive: &Path, lib: &Path) -> Result<(), String> {
     join.args(["-Wl,--no-whole-archive", "-o"]).arg(&object);
     show(join)?;
     let mut hide = command("objcopy");
-    // Sections for the Rust compiler, which cannot be joined.
+    // Removes the debug information, and the sections with LLVM bitcode, which only the Rust compiler reads: joined
+    // sections of several objects are of no use to it.
     hide.args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]);
     hide.arg(format!("--keep-global-symbols={}", names.display()));
     hide.arg(&object);
@@ -139,7 +140,7 @@ fn remove_old(made: &Path) {
 /// The pkg-config file `rmpi-fortran`, with gfortran's modules if they are in the tree.
 fn package_config(prefix: &Path, made: Option<&Path>) -> Result<(), String> {
     let folder = made.and_then(Path::file_name);
-    // If the tree is read-only, they are in the user's cache.
+    // If the tree is read-only, the compiled modules are in the user's cache.
     let is_here = made.is_some_and(|made| made.starts_with(prefix));
     let folder = folder.filter(|_| is_here);
     let (modules, include, library) = match folder {

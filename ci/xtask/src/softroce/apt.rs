@@ -28,7 +28,8 @@ pub(super) struct Package {
 }
 
 impl PrivateApt {
-    /// Creates the folders and downloads the lists of packages; an error if there is no apt.
+    /// Creates the folders and downloads the lists of packages; an error if this machine is not an x86-64 or lacks one
+    /// of apt's programs.
     pub(super) fn open(purpose: &'static str, folder: &Path) -> Result<Self, String> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(format!(

@@ -42,7 +42,7 @@ pub(super) fn fill(series: KernelSeries) -> Result<Cache, String> {
     cache.make(
         &PackageGroup::new(&cache.kernel_group(), series.package().into()),
         &mut apt,
-        // Only the package of the kernel image: its dependencies are needed only for an installation.
+        // Fetches only the package of the kernel image: its dependencies are needed only for an installation.
         |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
         |new| kernel::prepare(&cache, new),
     )?;
@@ -249,7 +249,8 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        // Not the package rdma-core: it depends on systemd and udev, and the command `rdma` comes with iproute2.
+        // The package rdma-core is left out: it depends on systemd and udev, and the command `rdma` comes with
+        // iproute2.
         "tools",
         &[
             "ibverbs-utils",

@@ -209,7 +209,8 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let version = kernel::version(&kernel)?;
     let processors = guest.processors.unwrap_or(match wire {
         Wire::None => 2,
-        // With two processors each, two guests that poll would wait for each other's time slices.
+        // With two processors each, two polling guests would keep more emulated processors busy than small machines
+        // have CPUs.
         _ => 1,
     });
     // If a machine can never have a second processor, the emulator (QEMU 7.2 at least) leaves out the guest's memory

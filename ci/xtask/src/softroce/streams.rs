@@ -27,6 +27,7 @@ pub(super) struct Streams {
     open: Vec<usize>,
 }
 
+/// An output stream of the emulator, whose bytes are kept, and shown line by line.
 #[derive(Default)]
 struct Stream {
     /// The text before each line that is shown; empty for none.
@@ -38,7 +39,7 @@ struct Stream {
 type Chunk = (usize, usize, Vec<u8>);
 
 impl Streams {
-    /// For as many guests as there are `marks`.
+    /// The streams of as many guests as there are `marks`; a guest's mark stands before each shown line of its output.
     pub(super) fn new(target: OutputTarget, marks: &[&'static str]) -> Self {
         let (sender, arrived) = channel();
         let stream = |mark| Stream {
@@ -118,7 +119,7 @@ impl Streams {
 
     fn take(&mut self, guest: usize, number: usize, bytes: &[u8]) -> Result<(), String> {
         let stream = &mut self.guests[guest][number];
-        // The rest is dropped, because a command may print without end and would fill the memory.
+        // Output beyond the limit is dropped, because a command may print without end and would fill the memory.
         if self.target == OutputTarget::Shown || stream.bytes.len() < KEPT_BYTES_MAX {
             stream.bytes.extend_from_slice(bytes);
         }

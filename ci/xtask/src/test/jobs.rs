@@ -169,7 +169,7 @@ fn command_line(pid: u32) -> String {
         .to_string()
 }
 
-/// The named segments of rmpi; files of other programs are ignored.
+/// The names of rmpi's files in `/dev/shm`; files of other programs are ignored.
 fn shm_files() -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/dev/shm") else {
         return BTreeSet::new();

@@ -16,8 +16,8 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         "loom",
     ]);
     loom.args(["--no-fail-fast"]);
-    // A separate build folder: with the flag every crate is compiled differently, and in the common folder cargo would
-    // rebuild all of them each time.
+    // Uses a separate build folder: `--cfg loom` changes how every crate is compiled, so in the common folder cargo
+    // would rebuild all crates whenever the flag changes.
     loom.env("CARGO_TARGET_DIR", target().join("loom"))
         .env("RUSTFLAGS", "--cfg loom");
     loom.env("CARGO_PROFILE_RELEASE_LTO", "off")

@@ -61,6 +61,7 @@ pub(crate) fn tokens(lines: &[SourceLine]) -> Vec<SourceToken> {
     tokens
 }
 
+/// A scanner that separates the code of Rust text from its comments.
 struct Splitter {
     rest: Vec<char>,
     at: usize,

@@ -3,7 +3,8 @@
 
 use super::{Problem, SourceFile};
 
-/// Missing licence lines, leftovers, and paths of one machine.
+/// Finds a missing licence line, the words [`LEFTOVERS`] that mark unfinished work, and absolute paths that exist on
+/// one machine only ([`MACHINE_PATHS`]).
 pub(crate) fn check(source: &SourceFile) -> Vec<Problem> {
     let mut problems: Vec<Problem> = licence(source).into_iter().collect();
     for (index, line) in source.text.lines().enumerate() {
@@ -27,12 +28,13 @@ fn licence(source: &SourceFile) -> Option<Problem> {
     let listed = kinds.iter().any(|kind| name.ends_with(kind)) || source.path.starts_with(".ci/");
     let needed = listed && !["rustfmt.toml", "clippy.toml"].contains(&name);
     let needed = needed && !source.path.starts_with(".cargo/");
-    let has = source
-        .text
-        .lines()
-        .take(3)
-        .any(|line| line.contains(LICENCE));
-    (needed && !has).then(|| source.problem(1, format!("the first lines lack `{LICENCE}`")))
+    // The identifier ends its line: tools that look for licences read all of the line.
+    let is_licence = |line: &str| {
+        let rest = line.split_once(LICENCE).map(|(_, rest)| rest.trim());
+        rest.is_some_and(|rest| ["", "*/", "-->"].contains(&rest))
+    };
+    let has = source.text.lines().take(3).any(is_licence);
+    (needed && !has).then(|| source.problem(1, format!("the first lines lack a line `{LICENCE}`")))
 }
 
 /// Whether the line has `word` with no letter, digit or `_` beside it.
@@ -81,6 +83,10 @@ mod tests {
         assert!(found[0].what.contains("SPDX"), "{}", found[0]);
         assert!(check(&SourceFile::new("notes.md", "# Notes\n")).is_empty());
         assert!(problems("a.rs", "").is_empty());
+        let glued = format!("// {LICENCE} A program.\n");
+        assert_eq!(check(&SourceFile::new("a.c", &glued)).len(), 1);
+        let closed = format!("/* {LICENCE} */\n");
+        assert!(check(&SourceFile::new("a.c", &closed)).is_empty());
     }
 
     #[test]

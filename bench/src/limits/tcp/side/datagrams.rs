@@ -134,8 +134,8 @@ impl OneWayStream {
                     expected += 1;
                 }
             }
-            // After the last acknowledgement no further one would follow if it were lost, so it is sent three times.
-            // The peer may close its socket after the first of the three, so errors of these sends are ignored.
+            // No later acknowledgement can replace the last one if it is lost, so the last one is sent three times. The
+            // peer may close its socket after the first of the three, so errors of these sends are ignored.
             let times = if expected == all { 3 } else { 1 };
             for _ in 0..times {
                 let sent = socket.send(&expected.to_le_bytes());

@@ -118,7 +118,8 @@ fn interfaces_of_f08(procedures: &[Procedure<'_>]) -> String {
                 &procedure.specific(Method::F08),
             );
             if procedure.function.deprecated.as_deref() == Some("MPI-2.0") {
-                // The standard declares these with integer handles; programs use integers and derived types.
+                // For procedures that MPI-2.0 deprecated, the standard declares integer handles. Programs pass integers
+                // or derived types, so there is an interface for each.
                 body += &interface(procedure, Method::Mpi, prefix, &procedure.c_name());
             }
             if let Some(large) = large.filter(|_| procedure.width == Width::Int) {

@@ -22,7 +22,7 @@ struct HostDeath {
     /// host that fails.
     victim: u64,
     host: u64,
-    /// The time after the start of the victim.
+    /// The time from the start of the victim's process to the fault.
     after_ms: u64,
     code: u64,
 }

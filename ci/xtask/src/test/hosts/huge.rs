@@ -27,7 +27,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // The kernel releases pages that are still in use later, when they are free.
+        // If pages are still in use, the kernel releases them when they become free.
         _ = fs::write(FILE, self.before.to_string());
     }
 }

@@ -27,14 +27,15 @@ struct MpichSuite {
     makefiles: BTreeMap<String, Makefile>,
 }
 
-/// Sources and macro definitions of the programs that are not built from the one file of their name.
+/// Sources of the programs that are not built from a single file with the program's name, and macro definitions of
+/// programs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Makefile {
     pub(super) sources: BTreeMap<String, Vec<String>>,
     flags: BTreeMap<String, Vec<String>>,
 }
 
-/// With these macros our `mpi.h` declares the functions for tools as MPICH's `mpi.h` does.
+/// With these macros, the `mpi.h` of rmpi declares the functions for tools as MPICH's `mpi.h` does.
 const MPICH_TOOLS: [&str; 2] = ["-DQMPI_API", "-DQMPI_MPICH"];
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path, hosts: Option<u32>) -> Result<(), String> {

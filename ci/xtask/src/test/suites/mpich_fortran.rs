@@ -22,7 +22,7 @@ struct MpichFortranSuite {
     source: PathBuf,
     build: PathBuf,
     prefix: PathBuf,
-    /// The sources of the programs that are not built from the one file of their name, by folder.
+    /// By folder: the sources of the programs that are not built from a single file with the program's name.
     makefiles: BTreeMap<String, Makefile>,
 }
 

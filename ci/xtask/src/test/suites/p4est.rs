@@ -50,6 +50,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// The folders of p4est: its source, its build, and the MPI that it is built with.
 struct P4estPackage<'a> {
     source: &'a Path,
     built: &'a Path,

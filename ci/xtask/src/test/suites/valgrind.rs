@@ -46,6 +46,7 @@ const MISTAKES: &[(&str, [&str; 2])] = &[
 /// Programs of the stage `ranks` that call only functions for which there are wrappers.
 const RIGHT: &[&str] = &["waits", "pack", "cancel", "comm_make"];
 
+/// The MPI under test, and the folder with valgrind's wrapper library for it.
 struct Wrapped<'a> {
     prefix: &'a Path,
     folder: PathBuf,
