@@ -178,4 +178,9 @@ mod tests {
         );
         assert_eq!(problems(&[("bench/src/a.rs", text)]), [""; 0]);
     }
+
+    #[test]
+    fn pairs_that_a_page_mentions_need_no_other_side() {
+        assert_eq!(problems(&[("docs/a.md", RELEASE)]), [""; 0]);
+    }
 }

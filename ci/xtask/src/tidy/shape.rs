@@ -271,6 +271,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_of_the_deepest_lines_is_named() {
+        let deep = "for a in b {\nif c {\nwhile d {\nif e {\nloop {\nf() } } } } }\n";
+        let source = SourceFile::new("x.rs", &format!("fn g() {{\n{deep}{deep}}}\n"));
+        let found = functions(&source);
+        assert_eq!((found.len(), found[0].line), (1, 6));
+    }
+
+    #[test]
+    fn types_of_functions_are_no_functions() {
+        let long = "    g();\n".repeat(70);
+        let text = format!("struct A {{\n    f: fn(u8),\n}}\nconst B: () = {{\n{long}}};\n");
+        assert!(functions(&SourceFile::new("x.rs", &text)).is_empty());
+    }
+
+    #[test]
     fn declarations_without_a_body_are_no_functions() {
         let text = "trait T { fn a(&self); fn b(&self) -> [u8; 4] { [0; 4] } } type F = fn(u8);";
         let all = tokens(&crate::tidy::scan::split(text));

@@ -148,5 +148,7 @@ mod tests {
         let found = problems(&[("a/src/lib.rs", &text)]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("a/src/lib.rs:1: "), "{found:?}");
+        let inside = format!("// {word}ing, un{word} and {word}_at are other words.\n");
+        assert_eq!(problems(&[("a/src/lib.rs", &inside)]), Vec::<String>::new());
     }
 }
