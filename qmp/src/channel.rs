@@ -201,12 +201,14 @@ fn find(
     let node = node.and_then(|node| c_int::try_from(node).ok());
     let node = node
         .ok_or_else(|| QmpFailure::new(QmpStatus::NONEIGHBOR_INFO, "there is no such neighbour"))?;
-    // A message sent up is received from below.
+    Ok((node, class_of(axis, sign, direction)))
+}
+
+/// The class of messages along `axis`, 1 to 14, which is the same at both ends: a message sent up is received from
+/// below.
+fn class_of(axis: c_int, sign: c_int, direction: MessageDirection) -> c_int {
     let travels_up = (sign > 0) == (direction == MessageDirection::Send);
-    Ok((
-        node,
-        1 + 2 * axis.min(AXES_WITH_OWN_CLASS - 1) + c_int::from(travels_up),
-    ))
+    1 + 2 * axis.min(AXES_WITH_OWN_CLASS - 1) + c_int::from(travels_up)
 }
 
 /// Number of axes with classes of their own. All further axes share the two classes of the last of these.
@@ -428,6 +430,31 @@ fn no_memory(handle: usize) -> QmpFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ends_of_a_message_have_the_same_class_and_others_have_others() {
+        let ways = |axis| [(axis, 1), (axis, -1)];
+        let sent: Vec<c_int> = (0..AXES_WITH_OWN_CLASS)
+            .flat_map(ways)
+            .map(|(axis, sign)| {
+                let class = class_of(axis, sign, MessageDirection::Send);
+                let received = class_of(axis, -sign, MessageDirection::Receive);
+                assert_eq!(class, received, "axis {axis}, sign {sign}");
+                class
+            })
+            .collect();
+        let mut distinct = sent.clone();
+        distinct.sort_unstable();
+        assert_eq!(distinct, (1..=14).collect::<Vec<_>>());
+        // Axes from the seventh on share its classes.
+        for axis in [7, 8, 30] {
+            let classes = [1, -1].map(|sign| class_of(axis, sign, MessageDirection::Send));
+            assert_eq!(
+                classes,
+                [1, -1].map(|sign| class_of(6, sign, MessageDirection::Send))
+            );
+        }
+    }
 
     #[test]
     fn errors_of_failed_messages_name_node_sizes_and_reason() {
