@@ -140,7 +140,8 @@ fn unpack(c: &mut Criterion) {
         group.bench_function("datatype", |b| {
             b.iter(|| structured.unpack(black_box(&bytes)));
         });
-        // The measurement unpacks too, but a filter of the benchmark's command line may have skipped it.
+        // This call unpacks once more for the comparison below, because a filter on the benchmark's command line may
+        // have skipped the measurement.
         structured.unpack(&bytes);
         drop(structured);
         assert_eq!(by_datatype, by_hand);

@@ -54,7 +54,7 @@ impl CommandOutcome {
 
 /// Makes this process the parent of all orphans among its descendants, so that [`end_orphans`] can end them.
 pub fn adopt_orphans() {
-    // Supported since Linux 3.4; without it the ranks of a hung launcher would only keep running.
+    // The kernel supports this since Linux 3.4; without it the ranks of a hung launcher would only keep running.
     let _set = nix::sys::prctl::set_child_subreaper(true);
 }
 
@@ -228,8 +228,8 @@ pub fn run_lines(
     ];
     std::thread::spawn(move || sender.send(CommandEvent::Ended(child.wait())));
     let status = pass_on_until_end(group, &events, &mut on_line)?;
-    // Passes on what the command wrote before its end. A grandchild may keep the streams open after the command's end,
-    // so this waits at most 1 s for the end of the streams.
+    // This loop passes on what the command wrote before its end. A grandchild may keep the streams open after the
+    // command's end, so the loop waits at most 1 s for the end of the streams.
     let deadline = Instant::now() + Duration::from_secs(1);
     while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
     {
@@ -264,7 +264,7 @@ fn pass_on_until_end(
             Some(then) if then.elapsed() > GRACE => Signal::SIGKILL,
             _ => continue,
         };
-        // Fails if the group has ended in between.
+        // This fails if the group has ended in between.
         let _sent = killpg(group, signal);
         signalled_at = Some(Instant::now());
     }
@@ -292,7 +292,7 @@ pub fn end_orphans(kill_them: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
         for orphan in children().into_iter().filter(|_| kill_them) {
-            // Fails if the orphan has ended in between.
+            // This fails if the orphan has ended in between.
             let _killed = kill(orphan, Signal::SIGKILL);
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -37,7 +37,8 @@ fn one_cpu_is_enough_for_context_switches() {
 #[test]
 fn copies_are_checked_by_the_receiver_or_the_reason_is_printed() {
     let (figures, stderr) = limits(&["split.65536", "read.65536"]);
-    // If a container forbids it, or with a single CPU, the reason is printed instead.
+    // If a container forbids access to another process's memory, or there is a single CPU, the reason is printed
+    // instead.
     if figures.len() < 2 {
         assert!(
             stderr.contains("not permitted") || stderr.contains("needs two CPUs"),

@@ -82,7 +82,7 @@ impl ProcessTable {
         if let Some(row) = self.rows.get_mut(rank as usize) {
             self.missing -= usize::from(row.pid == 0);
             row.host_name = host.as_ptr();
-            // Pid 0 means that there is no process.
+            // Pid 0 is not stored, because it means that there is no process.
             row.pid = pid.cast_signed().max(1);
         }
     }

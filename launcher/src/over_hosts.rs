@@ -333,8 +333,9 @@ impl RootShepherd {
             }
             Forked::Child => {
                 drop(ours);
+                // The shepherd need not block signals: the front handles Ctrl-C and similar signals, and sends the
+                // resulting orders.
                 let released = signals.release();
-                // The front handles Ctrl-C and similar signals, and sends the resulting orders.
                 spawn::leave(released.map_or(1, |()| shepherd::serve(theirs)))
             }
         }

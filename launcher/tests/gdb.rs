@@ -121,7 +121,7 @@ fn gdb_owns_the_terminal_until_it_ends() {
     for words in ["gdb is here", "gdb is interrupted"] {
         terminal.wait_for(words);
         if words == "gdb is interrupted" {
-            // Once gdb has exited, the launcher gets the terminal back.
+            // Once gdb has exited, the launcher gets the terminal back; the next Ctrl-C must come after that.
             let launcher = i32::try_from(running.pid()).unwrap();
             until("the launcher is in front", || {
                 let group = nix::unistd::tcgetpgrp(&terminal.file).ok()?;

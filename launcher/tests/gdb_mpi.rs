@@ -215,7 +215,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
 fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let folder = folder(RING);
     let (running, ranks) = ring(folder.path());
-    // gdb attaches to the ranks in a different order.
+    // gdb does not attach to the ranks in rank order.
     let [zero, one, two] = [0, 1, 2].map(|rank: usize| format!("attach {}", ranks[rank]));
     let lines = [
         &two,

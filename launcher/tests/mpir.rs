@@ -314,7 +314,7 @@ fn a_job_continues_after_gdb_detaches_from_its_rank() {
 fn gdb_on_several_ranks_runs_them_together() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
-    // The last line of the program, after its barrier.
+    // Line 15 is the last line of the program, after its barrier.
     let lines = "break program.c:15\ncontinue\nprint rank * 2 + 1\ninfo inferiors\ndelete\nquit\n";
     let output = with_gdb(
         lines,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of jobs over several hosts, all of which are this machine. The remote shell is a script that runs the command
-//! in a nearly empty environment, as `sshd` does. Real hosts (networks, power loss, different pids) are tested in stage
-//! `hosts`.
+//! in a nearly empty environment, as `sshd` does. Stage `hosts` tests what needs real hosts: networks, power loss, and
+//! pids that differ between hosts.
 #![allow(clippy::unwrap_used)]
 
 mod common;

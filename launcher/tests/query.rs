@@ -49,7 +49,8 @@ fn query(stream: &mut UnixStream) -> Vec<QueryReply> {
     replies
 }
 
-/// Whether this is a valid reply. `rmpi-queues` may be installed or not, so the report and the error are valid.
+/// Whether this is a valid reply. `rmpi-queues` may be installed or not, so both a report and the error that it is not
+/// installed are valid.
 fn is_answer(reply: &QueryReply) -> bool {
     match reply {
         QueryReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
@@ -106,7 +107,7 @@ fn queries_report_ended_hosts_and_wait_once_for_a_stopped_one() {
         replies.iter().filter(|reply| unseen(reply)).count()
     };
     assert_eq!(silent(&query(&mut stream)), 1);
-    // Here the reply comes without a wait, which a unit test of the front checks.
+    // The second query does not wait for the stopped daemon again; a unit test of the front checks that.
     assert_eq!(silent(&query(&mut stream)), 1);
     send(daemon, Signal::SIGCONT);
     running.signal(Signal::SIGTERM);

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 const NOTICE: &str = "no rank has made progress for 1 s";
 
-/// Time for which no report must appear: several times the time after which a standstill is reported.
+/// Time during which no report may appear: several times the time after which a standstill is reported.
 const WHILE: Duration = Duration::from_millis(3500);
 
 fn installed(name: &str) -> PathBuf {
@@ -236,7 +236,7 @@ fn stopped_and_traced_ranks_are_not_reported_as_deadlocked() {
     let running = job(folder.path(), 2, "stops").start();
     std::thread::sleep(WHILE);
     for pid in running.wait_for(2, "./program") {
-        // The second process may have ended by then.
+        // This fails if the process has ended, as the second process may after the first one was continued.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGCONT);
     }
     assert_eq!(notices(&running.finish().expect(0)), 0);
@@ -271,8 +271,8 @@ fn stopped_and_traced_ranks_are_not_reported_as_deadlocked() {
     until("gdb has the rank", traced);
     std::thread::sleep(WHILE);
     fs::write(mark, "").unwrap();
-    // The rank has waited for long, so the report comes as soon as gdb has detached. The stop that gdb requested may
-    // come later.
+    // The rank has waited for long, so the report comes as soon as gdb has detached. The stop that gdb's `interrupt`
+    // has requested may come after the detach, so the rank is then continued below.
     gdb.wait().unwrap();
     let stopped = Pid::from_raw(ranks[0].cast_signed());
     until("the rank goes on", || {

@@ -286,7 +286,7 @@ fn a_report_has_the_map_and_every_phase_in_order() {
     sorted.0.sort_unstable();
     sorted.1.sort_unstable();
     assert_eq!(sorted.0, sorted.1, "{}", outcome.err);
-    // A rank may be in `MPI_Init` before the last rank is started.
+    // A rank may be in `MPI_Init` before the last rank is started, so the order of these two phases is not checked.
     let at = |name: &str| reported.iter().position(|line| *line == name);
     assert!(at("node daemon made") < at("all ranks started"));
     assert!(at("first rank in MPI_Init") < at("last rank in MPI_Init"));

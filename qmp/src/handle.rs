@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: numbers instead of pointers. A stale or foreign handle is detected as an error, and never dereferenced.
+//! Handles: numbers instead of pointers. A stale or foreign handle is an error, and never dereferenced; a stale handle
+//! is taken for a valid one only if its slot was reused about a million times.
 //!
 //! | bits     | meaning |
 //! |----------|----------------------------------------|

@@ -231,7 +231,7 @@ fn qmpl_078_qmp_config_prints_working_build_flags() {
     );
     succeed(Command::new("sh").args(["-c", &line]).current_dir(&folder));
     runs(&folder.join("small"));
-    // With a plain compiler, and with the wrapper.
+    // The same program is also built with a plain compiler, and then with the wrapper.
     let plain = line.replacen(config(&["--cc"]).trim(), "gcc", 1);
     succeed(Command::new("sh").args(["-c", &plain]).current_dir(&folder));
     runs(&folder.join("small"));

@@ -112,7 +112,7 @@ impl AxisRange {
             .filter(|value| *value >= self.least * 0.999 && *value <= self.high * 1.001)
             .collect();
         let each = powers.len().div_ceil(TICKS).max(1) as f64;
-        // Multiples of `each` as exponents give 1K, 4K, 16K instead of 2K, 8K, 32K.
+        // The ticks are the powers of two whose exponents are multiples of `each`: 1K, 4K, 16K instead of 2K, 8K, 32K.
         let shown = powers
             .into_iter()
             .filter(|value| value.log2() % each == 0.0)
@@ -152,7 +152,7 @@ fn nice(value: f64, tolerance: f64) -> f64 {
 /// The exponent of the largest power of ten that is not above `value`.
 #[allow(clippy::cast_possible_truncation)]
 fn decade(value: f64) -> i32 {
-    // Powers of ten of doubles lie between -324 and 308.
+    // The cast loses nothing: the exponent of ten of a double lies between -324 and 308.
     (value.log10() + 1e-9).floor() as i32
 }
 

@@ -153,7 +153,7 @@ pub enum Bar {
 pub struct CompareRow {
     /// Its name in `--rows`.
     pub id: &'static str,
-    /// The group of rows that it is chosen with.
+    /// The name of its group: with this name, `--rows` selects all rows of the group.
     pub group: &'static str,
     /// Its name in reports.
     pub title: &'static str,

@@ -80,8 +80,8 @@ fn times_worse(unit: FigureUnit, value: f64, reference: f64) -> f64 {
     }
 }
 
-/// How many times worse than rmpi the best peer must be. The first bar of the row that is about peers and has no
-/// alternative determines this; `None` if there is no such bar.
+/// How many times worse than rmpi the best peer must at least be, by the first bar of the row that is a [`Bar::Peer`]
+/// or [`Bar::Level`] without an alternative; `None` if there is no such bar.
 fn bar(line: &RowResult) -> Option<f64> {
     let row = ROWS.iter().find(|row| row.id == line.id)?;
     row.bars.iter().find_map(|alternatives| match alternatives {

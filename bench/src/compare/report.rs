@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. As Markdown, which is
-//! readable in a terminal too, or as JSON.
+//! The report of a comparison: verdicts first, then the medians of all contenders, then failures. It is written as
+//! Markdown, which is readable in a terminal too, or as JSON.
 
 use std::fmt::Write as _;
 
@@ -233,9 +233,9 @@ fn words(alternatives: &[bars::Bar], unit: FigureUnit) -> String {
 }
 
 impl Comparison {
-    /// Whether all rounds were finished, every row with a bar passed, and, if there is an old build of rmpi, for every
-    /// row the rounds show that the new build is not worse (too few rounds show nothing). If the old build is the only
-    /// other contender, bars do not count, because there is no peer to compare with.
+    /// Whether all rounds were finished and every row with a bar passed. If there is an old build of rmpi, the rounds
+    /// must also show for every row that the new build is not worse (too few rounds show nothing). If the old build is
+    /// the only other contender, bars do not count, because there is no peer to compare with.
     #[must_use]
     pub fn passed(&self) -> bool {
         let good = |line: &RowResult| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);

@@ -402,7 +402,7 @@ impl RoundRun<'_> {
     fn start(&mut self, contender: &CompareContender) -> Result<Vec<(&'static str, f64)>, Error> {
         let command = self.command(contender)?;
         let limit = match self.run.placement {
-            // Some MPIs take half a minute to start all ranks.
+            // The limit is longer here, because some MPIs take half a minute to start all ranks.
             Placement::AllHosts => self.plan.limit * 4,
             _ => self.plan.limit,
         };

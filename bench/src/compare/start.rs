@@ -65,7 +65,7 @@ impl SharedMemory {
             .difference(&self.0)
             .filter(|name| is_peers(name))
         {
-            // Fails for a file of another user; such a file is not from this run.
+            // Removal fails for a file of another user, but such a file is not from this run.
             drop(std::fs::remove_file(Path::new(Self::FOLDER).join(name)));
         }
     }

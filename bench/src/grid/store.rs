@@ -336,7 +336,7 @@ mod tests {
             drop(store);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
-        // The first line is incomplete too.
+        // A file whose first line is incomplete counts as empty.
         std::fs::write(&path, &text[..10]).unwrap();
         assert!(
             GridStore::open(Some(&path), &header())

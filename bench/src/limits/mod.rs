@@ -35,7 +35,7 @@ pub struct Figure {
     pub title: String,
     /// The unit of the values.
     pub unit: FigureUnit,
-    /// Bytes per message; 0 if there are none.
+    /// The number of bytes per message; 0 for limits that are measured without data, such as `spawn2` and `barrier64`.
     pub size: usize,
     /// Median of the batches.
     pub median: f64,
@@ -259,7 +259,7 @@ pub fn default_names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// When the name is unknown, when the limit needs two CPUs and this process may use only one, when it needs DPDK and
-/// there is none, or when a system call fails.
+/// there is none, or when the measurement fails.
 pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
     let (limit, sizes) = find(name).ok_or_else(|| {
         let known: Vec<_> = names().collect();

@@ -101,7 +101,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(40);
 /// [`serve_if_requested`](super::serve_if_requested) and [`guard_if_requested`](run::guard_if_requested).
 ///
 /// # Errors
-/// When a name is unknown, a host cannot be reached, or a system call fails there.
+/// When a name is unknown, a host cannot be reached, or the measurement fails there.
 pub fn between(
     hosts: &BenchHosts,
     program: &Path,
@@ -177,7 +177,7 @@ impl LimitServer {
         let second = hosts.list()[1].label();
         let words = [program.display().to_string(), SERVE_WORD.to_owned()];
         let mut command = run::guarded(program, &hosts.command(1, &words));
-        // The remote process ends at the end of its standard input.
+        // Standard input is a pipe, because the remote process ends when its standard input ends.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -212,7 +212,7 @@ fn end(child: &mut Child) {
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Fails if the process has ended in between.
+    // This fails if the process has ended in between.
     drop(child.kill());
     drop(child.wait());
 }

@@ -44,9 +44,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Why a member stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// There was no progress for a minute.
+    /// This member made no progress for a minute.
     Stuck,
-    /// A system call failed, here or in another member; holds the `errno`.
+    /// Another failure of this member, or any failure of another member. Holds the `errno` of the system call that
+    /// failed, or for other failures an `errno` that stands for them.
     Refused(i32),
 }
 

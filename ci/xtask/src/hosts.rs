@@ -36,7 +36,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     setup::ensure(&["hosts"])?;
     let rights = Rights::find()?;
     let mut unshare = command("env");
-    // Ctrl-C ends the command only. The world ends when the command does.
+    // Ctrl-C must end only the command, so the other processes of the world ignore it. They end when the command has
+    // ended.
     unshare.args(["--ignore-signal=INT", "--ignore-signal=QUIT", "unshare"]);
     unshare
         .args(rights.options())

@@ -230,7 +230,7 @@ fn documents(prefix: &Path) -> Result<(), String> {
             copy(&from, &folder.join(name.replace('*', program)))?;
         }
     }
-    // For LaunchMON, which reads descriptions of launchers from files.
+    // `rm_rmpi.conf` is for LaunchMON, which reads descriptions of launchers from files.
     let folder = prefix.join("share/rmpi/launchmon");
     make_folder(&folder)?;
     let file = "rm_rmpi.conf";

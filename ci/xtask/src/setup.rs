@@ -122,8 +122,9 @@ const NEEDS: &[Need] = &[
         stages: &["hosts", "deaths-over-hosts"],
     },
     Need {
-        // Optional for users other than root, and under systemd, which would start an installed server and so open the
-        // machine itself to the network: in both cases the probe succeeds without it.
+        // The server is optional for users other than root, and on a machine with systemd, which would start an
+        // installed server and so open the machine itself to the network. In both cases the probe succeeds without the
+        // server.
         what: "an SSH server",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -134,7 +135,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         what: "DPDK with its static libraries",
-        // Optional on systems without apt-get: there the probe succeeds without it.
+        // DPDK is optional on systems without apt-get: there the probe succeeds without it.
         probe: Probe::Shell(
             "! command -v apt-get || { command -v pkg-config && test -e $(pkg-config --variable=libdir libdpdk)/librte_eal.a; }",
         ),
@@ -148,7 +149,7 @@ const NEEDS: &[Need] = &[
         stages: &["soak"],
     },
     Need {
-        // Optional in the same cases as the SSH server, and on systems without apt-get.
+        // Slurm is optional in the same cases as the SSH server, and on systems without apt-get.
         what: "Slurm",
         probe: Probe::Shell(
             "PATH=$PATH:/usr/sbin:/sbin
@@ -369,7 +370,7 @@ fn line_to_type(packages: &[&str]) -> String {
     }
 }
 
-/// Whether `cargo NAME` works. For stages in which the subcommand is optional.
+/// Whether `cargo NAME` works. Stages call this before they use a subcommand that is optional.
 pub(crate) fn has_subcommand(name: &str) -> bool {
     let file = format!("cargo-{name}");
     find_program(&file).is_some_and(|file| {

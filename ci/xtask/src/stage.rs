@@ -240,7 +240,7 @@ pub(crate) fn overview() -> String {
 }
 
 impl Stage {
-    /// What `cargo xtask NAME --help` prints.
+    /// The text that `cargo xtask NAME --help` prints, for the command with the name NAME.
     pub(crate) fn help(&self) -> String {
         let usage = format!("Usage: cargo xtask {} {}", self.name, self.usage);
         format!(

@@ -251,8 +251,8 @@ impl Client {
         let found = loop {
             let found = self.receive()?;
             match (self.fence, found.command()) {
-                // This message ends the fence. It precedes the reply to this get, because replies arrive in the order
-                // of requests.
+                // This message ends the fence. It arrives before the reply to this get, because replies arrive in the
+                // order of requests.
                 (Fence::Begun, "barrier_out") | (Fence::Requested, "kvs-get-response") => {
                     self.fence = Fence::Over;
                 }

@@ -8,7 +8,7 @@ pub enum Error {
     /// The server has closed the connection: the launcher is gone, or ends the job.
     #[error("the launcher has closed its connection to this process")]
     Closed,
-    /// A system call on the connection failed.
+    /// The connection could not be made, or a system call on it failed.
     #[error("the launcher cannot be talked to: {0}")]
     System(String),
     /// The server replied with an error or an unexpected message.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the command line of the remote shell for `rmpiexec` and for the benchmarks between hosts: `ssh` and its
-//! options, splitting the command line given with `--launcher`, and quoting for a shell. Module [`word`] parses host
+//! Builds the command line of the remote shell for `rmpiexec` and for the benchmarks between hosts: has `ssh` with its
+//! options, splits the command line given with `--launcher`, and quotes words for a shell. Module [`word`] parses host
 //! names.
 //!
 //! **Knows** the options of `ssh`, the quoting rules of shells, and the words of `--host`.

@@ -22,7 +22,7 @@ pub enum Count {
 /// The parsed form of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostWord {
-    /// The hosts. User and count apply to each of them.
+    /// The hosts. The user and the count apply to each host.
     pub names: Vec<String>,
     /// User name.
     pub user: Option<String>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wrappers of an environment. One records what was found, for reports; the other is for processes that start no job.
+//! Two wrappers of a [`JobEnvironment`]: [`RecordingEnvironment`] records what was found, for reports, and
+//! [`ObserverEnvironment`] is for processes that start no job.
 
 use super::JobEnvironment;
 use remote_shell::word;

@@ -174,7 +174,7 @@ fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infa
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
     let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;
-    // A list of references, because a copy of the environment would use new pages in each rank.
+    // The environment is a list of references, because copies of the texts would use new pages in each rank.
     let environment: Vec<&CStr> = program
         .environment
         .iter()

@@ -67,7 +67,8 @@ impl KeyValueStore {
 impl PmiServer {
     /// A server for `local_size` ranks on this node, in a job of `size` ranks.
     pub(super) fn new(local_size: u32, size: u32, nodes: Option<&NodeMap>) -> Self {
-        // One frame must be able to carry the pairs of all ranks of the job.
+        // One frame must be able to carry the pairs of all ranks of the job, so a node's ranks may put only their
+        // share.
         let share = JOB_BYTES / size.max(1) as usize * local_size as usize;
         let mut store = KeyValueStore {
             most_bytes: share.min(STORE_BYTES + local_size as usize * RANK_BYTES),

@@ -194,8 +194,8 @@ impl Daemon {
     fn each_alive(&self, signal: Signal) {
         for rank in self.ranks.iter().filter(|rank| rank.alive) {
             let pid = Pid::from_raw(rank.pid.cast_signed());
-            // A new process may not be the leader of its group yet, so the signal is then sent to the process. If the
-            // process has terminated, both calls fail.
+            // If a new process does not lead its group yet, `killpg` fails, and the signal is sent to the process. If
+            // the process has terminated, both calls fail.
             let _ = killpg(pid, signal).or_else(|_| kill(pid, signal));
         }
     }

@@ -571,8 +571,8 @@ impl Front {
             return;
         }
         let message = failure.on_host(self.nodes.host(node)).to_string();
-        // After `MPI_Abort` the job ends even with `--keep-going`.
         let unsaid = failure.finalized && self.quiet;
+        // After `MPI_Abort` the job ends even with `--keep-going`.
         if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
             if self.failed.is_none() {

@@ -240,7 +240,7 @@ mod tests {
         let passed = exchange.pass(0, NodeEvent::Location(at(1)));
         let orders = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Location(at(1)))];
         assert_eq!(passed, Ok(orders(&[1, 2])));
-        // A later watcher gets the location without a request to its node.
+        // A later watcher gets the location without a request to the rank's node.
         assert_eq!(exchange.pass(1, NodeEvent::Watch(1)), Ok(orders(&[1])));
         assert_eq!(exchange.pass(0, NodeEvent::Location(at(0))), Ok(vec![]));
         assert_eq!(exchange.pass(0, NodeEvent::Watch(9)), Ok(vec![]));

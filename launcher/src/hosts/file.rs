@@ -10,8 +10,8 @@
 //! Comments extend from `#` or `//` to the end of the line, or from `/*` to `*/`. Words may be `"quoted"`. Blanks may
 //! surround `=`.
 //!
-//! A name without a number of slots has one slot per core. But if some name occurs on several lines of a file without a
-//! number, every line without a number is one slot, since batch systems write such files.
+//! A name without a number of slots has one slot per core. But if some name occurs without a number on several lines,
+//! every line without a number is one slot: batch systems write such files.
 
 use super::JobHost;
 use super::merge::{Bare, Mention, merge};

@@ -123,7 +123,8 @@ pub(crate) fn colocated_ranks(machines: &[&HostMachine], ranks: &[u32]) -> Vec<C
 }
 
 /// The slots of each host, given its number of cores. Hosts with one slot per core and exactly the same CPUs divide
-/// among themselves the cores that are left after the slots of other hosts with these CPUs.
+/// among themselves the cores that are left after the slots of other hosts with these CPUs; each gets at least one
+/// slot.
 pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32]) -> Vec<u32> {
     let alike = MachineIndex::of(machines);
     let of = |at: usize| {

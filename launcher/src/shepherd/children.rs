@@ -215,8 +215,8 @@ impl Children {
                 }
             }
         }
-        // A child has ended only when its last output has been read. For a shepherd of the step, the step's report of
-        // the reason is awaited too.
+        // A child has ended only when its output is closed; a shell must also have been reaped. For a shepherd of the
+        // step, the step's report of the reason is awaited for a short time.
         let has_reason = self
             .step
             .as_ref()

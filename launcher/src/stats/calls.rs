@@ -174,7 +174,7 @@ pub(super) mod tests {
     use super::super::record::{StatsRecord, tests::record};
     use super::*;
 
-    /// Rank 0 waits for 1 s in receives, the others send; all call barriers.
+    /// A job in which rank 0 waits for 1 s in receives, the other ranks send, and all ranks call `MPI_Barrier`.
     pub(in crate::stats) fn timed_job(size: u32) -> JobStats {
         let of = |rank: u32| {
             let call = |name: &str, calls, ns, longest| {

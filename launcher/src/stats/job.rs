@@ -262,8 +262,8 @@ impl JobStats {
         pairs
     }
 
-    /// The most remarkable observation, as a sentence; if no rank stands out, a sentence that says so. `None` if no
-    /// rank stands out and the job has one rank, some rank left no record, or some rank did not reach `MPI_Finalize`.
+    /// The most remarkable observation, as a sentence. If no rank stands out: a sentence that says so, or `None` if the
+    /// job has only one rank, if some rank left no record, or if some rank did not reach `MPI_Finalize`.
     pub(super) fn finding(&self) -> Option<String> {
         if self.ranks.is_empty() {
             return Some(

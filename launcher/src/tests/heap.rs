@@ -45,7 +45,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // While the contents are copied, the old block and the new block exist.
+        // While the contents are copied, both blocks exist, so the new block is added before the old block is
+        // subtracted.
         grow(bytes);
         shrink(layout.size());
         // SAFETY: the caller's contract is passed on.

@@ -605,7 +605,8 @@ impl World {
             });
         });
         for peer in self.peers(at - 1) {
-            // The first rank of the peer, if ranks are placed in blocks, or round-robin over the nodes.
+            // The peer's first rank has number `peer * own` if ranks are placed in blocks, and number `peer` if they
+            // are placed round-robin over the nodes.
             let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
             let rank = u32::try_from(peer).expect("few nodes") * first;
             self.with_records(at, |records| _ = records.request(0, rank));

@@ -70,7 +70,7 @@ const PACE: HeartbeatTiming = HeartbeatTiming {
 };
 /// A pause that is too short to count as the loss of a host.
 const SHORT_STOP: Fault = Fault::Frozen(5);
-/// Time in milliseconds after which no process of a job is left.
+/// Time in milliseconds before which a job must have ended.
 const LATEST: u64 = 120_000;
 
 impl Job {

@@ -2,11 +2,11 @@
 //! Simulates the engine of LaunchMON in the state before its pull request 69 (July 2026): starts a launcher, or
 //! attaches to one, and reads the process table in the same way as LaunchMON. The properties that matter:
 //!
-//! - Addresses in the launcher's symbol table are used without a load address. To addresses of the dynamic linker's
-//!   symbols, `AT_BASE` of the auxiliary vector is added.
+//! - Addresses in the launcher's symbol table are used without a load address. For symbols of the dynamic linker,
+//!   `AT_BASE` of the auxiliary vector is the load address.
 //! - Memory is read and written in words (`PTRACE_PEEKDATA`). A breakpoint replaces the first byte of a word.
 //! - The engine also has a breakpoint in `_dl_debug_state`, where it walks the list of libraries (`_r_debug`).
-//! - New threads stay traced. From a new process the engine removes its breakpoints and detaches.
+//! - New threads stay traced. The engine removes its breakpoints from a new process, and detaches from that process.
 //! - In `MPIR_Breakpoint` the engine steps one instruction. It detects this breakpoint by the position after the step:
 //!   behind the instruction, or at the return address.
 //! - A launcher that the engine has started stays in `MPIR_Breakpoint` until the tool's own programs are running.
@@ -245,7 +245,7 @@ impl Engine {
         remove(self.pid, &mut self.library)?;
         self.write("MPIR_being_debugged", &0i32.to_ne_bytes())?;
         for thread in self.threads.iter().rev() {
-            // A running thread stays traced until the engine ends.
+            // The calls fail for a running thread, which then stays traced until the engine ends.
             let _ = ptrace::setoptions(*thread, Options::empty());
             let _ = ptrace::detach(*thread, None);
         }
@@ -260,7 +260,7 @@ impl Engine {
             return Ok(None);
         }
         if !self.threads.contains(&pid) && !is_thread_of(self.pid, pid) {
-            // A process forked by the launcher.
+            // The launcher has forked this process: remove the breakpoints from it, and detach from it.
             for point in [&self.launch, &self.library] {
                 write_word(pid, point.at, point.below)?;
             }

@@ -5,8 +5,8 @@ use super::{Job, rmpiexec};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A folder with a remote shell. It reaches all hosts except those called `bad...`, and is slow for those called
-/// `slow...`. It passes on the environment variable that identifies the tests' processes.
+/// A folder with a script as remote shell. The script reaches all hosts except those called `bad...`, and is slow for
+/// those called `slow...`. It passes on the environment variable that identifies the tests' processes.
 pub struct Lab(pub tempfile::TempDir);
 
 impl Lab {

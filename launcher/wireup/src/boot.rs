@@ -18,8 +18,8 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// Maximum Q_Key for datagrams. If the Q_Key in a work request has the highest bit set, the device sends the Q_Key of
-/// the queue pair instead.
+/// Maximum Q_Key for datagrams. The highest bit is left out: if the Q_Key in a work request has it set, the device
+/// sends the Q_Key of the queue pair instead.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// Maximum number of ranks per node. A record with more is rejected, so no text produces an unbounded list.
@@ -48,7 +48,7 @@ pub struct Boot {
     pub local_rank: u32,
     /// The ranks of this node.
     pub ranks: Ranks,
-    /// The node of each rank of the job, the same text for all ranks; `None` if the launcher did not set it.
+    /// The node of each rank of the job; `None` if the launcher did not set it. All ranks get the same map.
     pub nodes: Option<NodeMap>,
     /// Index of the program on the command line (`MPI_APPNUM`).
     pub app: u32,
@@ -89,8 +89,9 @@ impl Boot {
     /// Parses the text of [`BOOT_VARIABLE`].
     ///
     /// # Errors
-    /// When the version differs, a required key is missing, a key is given twice, or a value is invalid. The error
-    /// names the key and, unless the value is secret, the value.
+    /// When the version differs, a required key is missing, a key is given twice, or a value is invalid. If a value is
+    /// invalid, the error names the key and shows up to 40 characters of the value; of `stream_key` it shows only the
+    /// length.
     pub fn parse(text: &str) -> Result<Self, BootError> {
         let mut parts = text.split_ascii_whitespace();
         let version = parts.next().unwrap_or("");

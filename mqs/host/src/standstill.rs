@@ -121,7 +121,7 @@ fn observe_hosts(front: &mut FrontConnection) -> Result<JobObservation, Error> {
     of_hosts(front, second, doubts)
 }
 
-/// Ranks that have not run their progress loop between the two snapshots.
+/// Ranks that are not known to have run their progress loop between the two snapshots.
 fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
     let pairs = second.ranks.iter().map(|it| (place(&it.rank), &it.before));
     let now: BTreeMap<Place, &Threads> = pairs.collect();
@@ -248,7 +248,7 @@ pub(crate) fn own_threads(pid: u32) -> usize {
     names.filter(|name| !name.starts_with("rmpi-")).count()
 }
 
-/// Whether data of a collective are being transferred. The transfer may take long, and no queue shows it.
+/// Whether data of a collective are being transferred. The transfer may take long, and no queue shows its progress.
 fn is_moving(rank: &RankReport) -> bool {
     rank.communicators.iter().any(|comm| {
         let calls = comm.calls.iter().any(|it| it.moving);
@@ -351,7 +351,7 @@ const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time between two snapshots of several hosts: the network may have to retransmit lost messages.
 const PAUSE_OF_HOSTS: Duration = Duration::from_secs(1);
-/// Time limit for all ranks to run their progress loops. It suffices even if CPUs are oversubscribed.
+/// Time limit for all ranks to run their progress loops. It is meant to suffice even if CPUs are oversubscribed.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// CPU time after which a polling thread has certainly polled all sources.
+/// CPU time after which a polling thread is assumed to have polled all sources.
 const POLL_TIME: Duration = Duration::from_millis(2);

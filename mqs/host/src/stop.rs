@@ -299,8 +299,8 @@ fn pause(until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Time limit for a process to stop. A process that needs longer is in uninterruptible sleep, for example on a hung
-/// file system.
+/// Time limit for a process to stop. A process that needs longer is probably in uninterruptible sleep, for example on a
+/// hung file system.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

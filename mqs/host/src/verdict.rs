@@ -40,7 +40,8 @@ pub struct JobVerdict {
 pub enum VerdictKind {
     /// At least one rank can never progress.
     Deadlock,
-    /// Ranks wait, and ranks that progress can end all these waits, directly or one after another.
+    /// Ranks wait, but all of them can progress: ranks that already make progress can end their waits, directly or one
+    /// after another.
     Waiting,
     /// Ranks wait or may wait, and neither a deadlock nor its absence is proved.
     NoVerdict,
@@ -54,7 +55,7 @@ pub enum VerdictKind {
 pub enum Doubt {
     /// The rank was in other waits in the first snapshot, or is in a collective whose data are being transferred.
     Moved,
-    /// The rank has not run its progress loop between the snapshots, or was not in the first one.
+    /// The rank is not known to have run its progress loop between the snapshots, or was not in the first one.
     Restless,
     /// Other threads of the rank may enter MPI at any time.
     Threads,

@@ -338,7 +338,7 @@ const SEED: u64 = 1;
 const TOGETHER: usize = 8;
 /// Time after which a running job is most likely stuck: progress takes milliseconds.
 const STANDS_STILL: Duration = Duration::from_secs(3);
-/// Time within which a job without a deadlock ends on any machine.
+/// Time within which a job without a deadlock is expected to end on any machine.
 const ENDS: Duration = Duration::from_secs(30);
 /// Time for which a job is watched after a verdict of deadlock.
 const STAYS: Duration = Duration::from_secs(1);

@@ -79,7 +79,7 @@ fn mqs_096_types_are_found_in_a_file_beside_a_stripped_library() {
     assert!(DebugInfo::of(&library).is_none());
     tool(&["--add-gnu-debuglink=libtypes.debug", "libtypes.so"]);
     check(&library);
-    // Distributions have debug files in a folder of that name.
+    // Distributions have debug files in a folder named `.debug`.
     std::fs::create_dir(folder.join(".debug")).unwrap();
     std::fs::rename(
         folder.join("libtypes.debug"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An exit handler: if a process ends without `MPI_Finalize`, it reports its end (`DaemonLink::ends`), because other
-//! ranks may wait for it.
+//! An exit handler: if a process exits without `MPI_Finalize` under another MPI's launcher, the handler ends the job
+//! (`DaemonLink::ends`), because other ranks may wait for this process.
 //!
 //! # Safety
 //! - The loader runs functions of this type from `.init_array`, once.
@@ -21,7 +21,7 @@ extern "C" fn register() {
     unsafe extern "C" {
         fn on_exit(call: extern "C" fn(c_int, *mut c_void), with: *mut c_void) -> c_int;
     }
-    // SAFETY: see the head of this file. If registration fails, the end of the process is not reported.
+    // SAFETY: see the head of this file. If the registration fails, an exit of this process does not end the job.
     unsafe { on_exit(at_exit, core::ptr::null_mut()) };
 }
 

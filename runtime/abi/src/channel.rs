@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The private C interface to gated channels (`runtime/channel`): each moves messages from fixed memory of one process
-//! to fixed memory of another, is declared once and started often. The interface is for rmpi's own libraries (`qmp`),
-//! which check its [version](rmpi_channel_version); programs should not call it.
+//! The private C interface to gated channels (`runtime/channel`). A channel moves messages from fixed memory of one
+//! process to fixed memory of another; it is declared once and started often. The interface is for rmpi's own libraries
+//! (`qmp`), which check its [version](rmpi_channel_version); programs should not call it.
 //!
 //! All functions return a [`Code`]. They require MPI to be initialised and not finalised, and never call an error
 //! handler.

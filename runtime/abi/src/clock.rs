@@ -2,7 +2,7 @@
 //! The clock of `MPI_Wtime`: the system's monotonic clock, which is common to all ranks of a host.
 //!
 //! # Safety
-//! Two calls of the C library that write a local.
+//! The only unsafe code is two calls of the C library; each writes a local.
 #![allow(unsafe_code, reason = "two system calls")]
 
 /// The time of the system's monotonic clock in nanoseconds.

@@ -91,7 +91,8 @@ pub fn get_value_index(
     Ok(())
 }
 
-/// The datatype of a key. It is made at the first call, so equal parameters give the same handle.
+/// The datatype of a key. The datatype is made at the first call with the key, so equal parameters give the same
+/// handle.
 fn f90(
     mpi: Mpi,
     key: [c_int; 3],

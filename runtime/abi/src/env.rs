@@ -108,7 +108,7 @@ pub fn pcontrol(_level: c_int) -> Result<()> {
     Ok(())
 }
 
-/// A length as a C int. Lengths here are below the `MPI_MAX_` constants.
+/// A length as a C int. The lengths are below the `MPI_MAX_` constants, so they fit.
 fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }

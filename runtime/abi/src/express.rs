@@ -163,7 +163,8 @@ unsafe fn send_listed(
     unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
 }
 
-/// Sends a message of any length to `peer`; `None` if it cannot be posted immediately.
+/// Sends a message of at most `MAX_BYTES` bytes to `peer`. `None` if the message is longer, its datatype is not a
+/// contiguous predefined one (size 0), or it cannot be posted immediately.
 ///
 /// # Safety
 /// As [`send_listed`].
@@ -230,7 +231,8 @@ pub unsafe fn irecv_other(
         return unsafe { express_shared::irecv(buf, count, datatype, source, tag, comm, request) };
     };
     if lane.plain_peer(source).is_some() {
-        // The entry point has tried `irecv` already, which handles this case.
+        // `irecv` is for sources like this one. The entry point has tried it, and it declined, so the ordinary path is
+        // next.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
@@ -388,7 +390,8 @@ pub unsafe fn sendrecv_other(
         return unsafe { express_shared::sendrecv(out, into, comm, status) };
     };
     if lane.plain_peer(source).is_some() {
-        // The entry point has tried `sendrecv` already, which handles this case.
+        // `sendrecv` is for sources like this one. The entry point has tried it, and it declined, so the ordinary path
+        // is next.
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
@@ -466,7 +469,8 @@ fn outgoing(
     if tag < 0 || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    // A negative count gives more bytes than `MAX_BYTES`. Size 0: the datatype is not a contiguous predefined one.
+    // The callers reject a negative count, which gives more bytes than `MAX_BYTES`, and size 0: the datatype is not a
+    // contiguous predefined one.
     let size = u64::from(size);
     Some((u64::from(count.cast_unsigned()) * size, size))
 }
@@ -522,7 +526,8 @@ unsafe fn post_word(
 #[inline(always)]
 fn incoming(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, tag: c_int) -> Option<usize> {
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    // A negative count gives more bytes than `MAX_BYTES`. Size 0: the datatype is not a contiguous predefined one.
+    // `fits` is false for a negative count, which gives more bytes than `MAX_BYTES`, and for a size of 0: the datatype
+    // is not a contiguous predefined one.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
     let fits = bytes.wrapping_sub(1) < MAX_BYTES || (bytes == 0 && size != 0);
     (tag >= 0 && buf.addr() >= FIRST_ADDRESS && fits).then_some(bytes)
@@ -645,5 +650,6 @@ pub(crate) type Incoming = (*mut c_void, c_int, MPI_Datatype, c_int, c_int);
 
 /// The lane handles messages of at most this many bytes. A negative count, read as unsigned, gives more bytes.
 const MAX_BYTES: usize = i32::MAX as usize;
-/// Lowest valid address. NULL and the constants of address type (such as `MPI_IN_PLACE`) are lower.
+/// The lowest address that a buffer may have here. NULL and the constants of address type (such as `MPI_IN_PLACE`) are
+/// lower.
 const FIRST_ADDRESS: usize = 4096;

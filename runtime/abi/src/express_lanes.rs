@@ -141,7 +141,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
     if !may_change || lane(handle).is_some() || process::phase() != ProcessPhase::Running {
         return false;
     }
-    // SAFETY: MPI is initialized, and no other thread is in it, outside of any visit.
+    // SAFETY: MPI is initialized, no other thread is in it, and no visit is in progress.
     let Some(known) = (unsafe { known(handle) }) else {
         return false;
     };

@@ -24,9 +24,9 @@ use crate::process::{self, ProcessPhase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
-/// Declares functions of the lane. Each has two bodies: one for the thread that has the [bias](lock::hold_biased) to
-/// the lock, and an outlined one that takes the lock if it is free. `in` names the communicator whose lane the function
-/// needs, if it needs one.
+/// Declares functions of the lane. Each function has two bodies: one for the thread that has the
+/// [bias](lock::hold_biased) to the lock, and an outlined one that takes the lock if it is free. `in` names the
+/// communicator whose lane the function needs, if it needs one.
 macro_rules! with_lock {
     ($(
         $(#[$attribute:meta])*
@@ -67,7 +67,7 @@ macro_rules! with_lock {
             unsafe { unbiased($($argument),*) }
         }
     )* };
-    // Whether the lane can be used: first for calls without a communicator, then for calls with a communicator.
+    // Whether the lane can be used. The first rule is for calls without a communicator, the second for calls with one.
     (@serves) => { serves() };
     (@serves $comm:ident) => { serves() || process::phase() == ProcessPhase::Running };
 }
@@ -126,8 +126,8 @@ with_lock! {
         status: *mut MPI_Status,
     ) in comm as lane |guard| sendrecv_in(lane, out, into, status, guard);
 
-    /// `MPI_Wait` for a send that was complete when it was started. Also for a receive that [`irecv`] posted, and for a
-    /// persistent request, if these complete soon.
+    /// `MPI_Wait` for a send that was complete when it was started, or for a receive of [`irecv`] or a persistent
+    /// request that completes soon.
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Wait`.

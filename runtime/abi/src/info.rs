@@ -268,7 +268,7 @@ fn check_key(key: &CStr) -> Result<()> {
     ))
 }
 
-/// A length as a C int. Lengths here are below the limits of the standard.
+/// A length or a number of keys as a C int; the largest int if it does not fit.
 fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }

@@ -291,7 +291,8 @@ fn missing(function: &str) {
     report(|link| link.missing(function).is_ok());
 }
 
-/// Reports to the daemon that the process ends by `exit` with this code.
+/// Called when the process ends by `exit` with this code. If it has not finalized MPI under another MPI's launcher,
+/// ends the job.
 pub(crate) fn process_ends(code: c_int) {
     if let Some(link) = LINK.get() {
         link.ends(code);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C interface of rmpi: the 664 functions of the MPI 5.0 standard ABI.
 //!
-//! From the table `mpi.api`, `cargo xtask codegen` generates the entry points ([`entry`]), the constants ([`c`]), the
-//! callback types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md`. Written by hand are the bodies, in
-//! one module or several for each chapter of the standard, and the modules that the bodies share:
+//! From `mpi.api`, `qmpi.order` and the tables in `standard`, `cargo xtask codegen` generates the files in `gen`: the
+//! entry points ([`entry`]), the constants ([`c`]), the callback types ([`callback`]), the table of functions for tools
+//! (`qmpi_table.rs`), the headers `mpi.h` and `qmpi.h`, `calls.h` (the functions that `rmpiexec --stats-calls` times),
+//! the version script and `coverage.md`. Written by hand are the bodies, in one module or several for each chapter of
+//! the standard, and the modules that the bodies share:
 //!
 //! | module                                     | what it is |
 //! |--------------------------------------------|-----|

@@ -205,7 +205,8 @@ fn wait_for_turn(me: usize) {
         } else if polls < MAX_YIELD_POLLS {
             std::thread::yield_now();
         } else if let Some(place) = TURNSTILE.word(me) {
-            // The thread that holds the lock may retake it many times, and hold it for long each time.
+            // The holder may retake the lock many times, and hold it for long each time. So a thread that has waited
+            // long requests that the holder offers it the lock.
             if polls >= INSIST_POLLS {
                 TURNSTILE.insist();
             }
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!((holder_without, holder()), (0, 0));
     }
 
-    /// A thread with the bias does not pass the turnstile.
+    /// A thread that takes the lock often gets the bias; from then on it takes the lock without passing the turnstile.
     fn repeated_holds_bias_the_lock() {
         for _ in 0..=2 * BIAS_STREAK {
             drop(hold());

@@ -145,8 +145,8 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// The memory of the `bytes` bytes at the position, which does not change; an error if the buffer has fewer bytes
-    /// left.
+    /// The memory of the `bytes` bytes at the position; an error if the buffer has fewer bytes left. The position does
+    /// not change.
     fn next(&self, bytes: u64) -> Result<UserMemory> {
         let at = self.position.get();
         let left = self.size - at;

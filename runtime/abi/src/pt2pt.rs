@@ -560,7 +560,7 @@ pub(crate) struct Pt2ptCall {
     pub(crate) comm: MPI_Comm,
 }
 
-/// Size of a page in bytes. The first page of the address space is never mapped.
+/// Size of a page in bytes. The first page of the address space is assumed not to be mapped.
 const PAGE: i64 = 4096;
 
 /// The kind of send.

@@ -420,8 +420,8 @@ pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
         None if ended.no_process => MPI_Status::PROC_NULL,
         None => {
             let mut status = MPI_Status::EMPTY;
-            // Operations without a message, such as file operations, may have a byte count. For all other operations it
-            // is 0 here.
+            // The tasks of some operations, such as file operations, return a byte count. For all other operations
+            // without a source, `bytes` is 0.
             status.set_bytes(ended.bytes);
             status
         }

@@ -39,7 +39,8 @@ pub struct SessionObject {
     pub errhandler: MPI_Errhandler,
     /// Provided thread level.
     pub thread_level: c_int,
-    /// Number of the session. The session's groups and communicators store it, and the session's buffer is found by it.
+    /// Number of the session. The session's groups and communicators store this number, and the number of the session's
+    /// buffer is derived from it.
     pub number: SessionNumber,
 }
 

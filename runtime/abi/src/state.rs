@@ -119,7 +119,7 @@ pub struct TypeUse {
 
 /// A message of a matched probe.
 pub struct MessageObject {
-    /// The request slot of the engine that holds the message.
+    /// The engine's request slot that contains the message.
     pub message: runtime::RequestId,
     /// Communicator of the message.
     pub comm: MPI_Comm,

@@ -193,7 +193,7 @@ static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
 pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     universe.messages.set_clock(clock::ticks);
     if level <= c::MPI_THREAD_FUNNELED {
-        // Never fails: a process initializes MPI once.
+        // This cannot fail: a process initializes MPI once.
         let _ = ONLY_THREAD.set(std::thread::current().id());
     }
 }
@@ -203,8 +203,8 @@ pub fn is_only_thread() -> bool {
     ONLY_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// Closes the express lane if this thread is the only one that may call MPI. Below `MPI_THREAD_MULTIPLE`, the end of
-/// the next ordinary MPI call closes it otherwise; at that level the lane checks for events at each call.
+/// Closes the express lane if this thread is the only one that may call MPI. If it is not: below `MPI_THREAD_MULTIPLE`,
+/// the end of the next ordinary MPI call closes the lane; at that level, the lane checks for events at each call.
 fn close_lane() {
     if is_only_thread() {
         express_lanes::pause();

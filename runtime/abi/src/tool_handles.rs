@@ -37,8 +37,8 @@ pub const MAX_HANDLES: usize = 1 << GENERATION_SHIFT;
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 
-/// The objects of one kind of handle of the tool interface. A freed handle does not refer to the next object in its
-/// slot.
+/// The objects of one kind of handle of the tool interface. A freed handle does not refer to the next 255 objects in
+/// its slot.
 #[derive(Debug)]
 pub struct ToolHandles<T> {
     kind: ToolHandleKind,

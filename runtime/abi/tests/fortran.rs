@@ -275,7 +275,8 @@ fn procedures(file: &str) -> BTreeSet<String> {
         let line = line.trim().to_lowercase();
         let rest = match line.strip_prefix("subroutine ") {
             Some(rest) => rest.to_owned(),
-            // The operators for handles are compiled into the modules.
+            // The elemental functions, operators for handles, are not in the library: they are compiled into the
+            // modules.
             None if line.starts_with("end ") || line.starts_with("elemental") => return None,
             None => line.split_once("function ")?.1.to_owned(),
         };
@@ -483,7 +484,8 @@ fn pmpi_006_the_fortran_library_calls_only_public_c_functions() {
         let is_declared = [format!(" {name}("), format!(" *{name};")];
         let is_declared = is_declared.iter().any(|it| header.contains(it));
         assert!(is_declared, "{name} is not in mpi.h");
-        // Internal calls of the library bypass tools; calls of the program do not.
+        // A call by the PMPI name bypasses tools, which is right only for calls that the library makes for itself. For
+        // the program's calls it must use the MPI name too.
         if let Some(public) = name.strip_prefix('P') {
             assert!(
                 called.contains(&public),

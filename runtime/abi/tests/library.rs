@@ -46,7 +46,7 @@ fn the_library_exports_exactly_the_listed_symbols() {
     );
 }
 
-// PMPI-001, PMPI-004, PMPI-009: `function_names` has the functions of MPI_T too.
+// PMPI-001, PMPI-004, PMPI-009. The functions of MPI_T are checked too: `function_names` includes them.
 #[test]
 fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
     let dynamic = symbols(&["-D", "--defined-only"], &shared());
@@ -356,8 +356,8 @@ const REPLACED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-// PMPI-010: also with the static library. There, an object file that defines two replaceable functions would define the
-// replaced one a second time.
+// PMPI-010, with the shared and with the static library. If an object file of the static library defined two
+// replaceable functions, it would be linked for one of them, and define the other, replaced one a second time.
 #[test]
 fn s15_2_1_each_function_can_be_replaced_alone() {
     for (number, (head, body, call)) in REPLACED.iter().enumerate() {

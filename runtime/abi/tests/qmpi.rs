@@ -162,8 +162,8 @@ fn qmpi_001_016_a_registered_tool_that_is_not_listed_intercepts_nothing() {
     assert_eq!(succeed(&mut bench.stacked("RMPI_TOOLS", "")), "5.0\n");
 }
 
-// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tools abort, or
-// return an error, if one of these fails.
+// QMPI-005, QMPI-014, QMPI-015. The tools check QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011 and QMPI-013: they
+// abort, or return an error, if one of these fails.
 #[test]
 fn qmpi_002_005_014_015_the_tool_list_gives_order_and_instances_of_tools() {
     let bench = Bench::new("qmpi-order");

@@ -192,7 +192,7 @@ impl ChannelEnd {
             0
         };
         if bytes == 0 {
-            // An empty message needs a write too, to notify the receiver. `direct` prevents that the receiver unpacks
+            // An empty message needs a write too, to notify the receiver. `direct` prevents the receiver from unpacking
             // its staging buffer.
             let token = target.token.map(|token| token | direct);
             let posted = post(self.span.lease(0), (target.key, 0), token);

@@ -6,7 +6,9 @@
 //! before; operations paired with later ones complete with [`ChannelError::Left`]. A process that has left also replies
 //! with a LEAVE to every GATE, DATA and QUERY of the context. A waiting receive has sent a GATE, an eager send a DATA.
 //! A send that waits while no receive of the peer is known sends a QUERY, once per class. So every waiting peer gets a
-//! LEAVE. A process never enters a context again.
+//! LEAVE. A context that a process has left stays marked as left, so the caller must not use its id again in this
+//! process. The allocation of context ids does not ensure this: an id that ranks have agreed on can be reused after it
+//! was freed.
 
 use crate::class::{ChannelClass, Started};
 use crate::wire;

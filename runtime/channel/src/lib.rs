@@ -97,7 +97,7 @@ pub struct ChannelKey {
     pub class: u8,
 }
 
-/// Id of a channel end: never 0, and never reused, not even after the end was freed.
+/// Id of a channel end: never 0. The id of a freed end is reused only after about four billion further declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct ChannelId(pub u64);

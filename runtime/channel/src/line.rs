@@ -132,7 +132,7 @@ impl LineCursor {
 
     /// Sets the number of the next start, and the increment from start to start.
     pub(crate) fn set_next(&mut self, number: u64, step: u64) {
-        // The subtraction of a step below may change the stamp in `word`; the addition of the step restores it.
+        // The subtraction of a step below may change the stamp in `word`; the addition of the step here restores it.
         let stamp = self.word.wrapping_add(self.step) & !NUMBER_MASK;
         self.step = step;
         self.word = (stamp | number & NUMBER_MASK).wrapping_sub(step);

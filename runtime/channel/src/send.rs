@@ -267,7 +267,8 @@ impl Channels {
         Some(true)
     }
 
-    /// Sends a small message whose gate is not known eagerly, if the receiver can buffer it. `true`: it was sent.
+    /// Sends a message eagerly, before its gate is known, if the message is small and the receiver can buffer it.
+    /// `true`: it was sent.
     fn send_eager(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];

@@ -456,9 +456,9 @@ fn send(socket: &OwnedFd, message: &ToDaemon) -> Result<(), Errno> {
 }
 
 /// Flushes the C library's output streams, but waits at most `FLUSH_TIME`: another thread may hold a stream's lock for
-/// ever, or the reader may have stopped. From here on, SIGALRM kills the process if it does not exit in time. It may
-/// not be able to exit: a program that aborts in a signal handler may have been interrupted while it held the lock of
-/// its heap.
+/// ever, or the reader may have stopped. From here on, SIGALRM kills the process if it does not exit in time. The
+/// process may be unable to exit: a program that aborts in a signal handler may have been interrupted while it held the
+/// lock of its heap.
 pub fn flush_output() {
     // SAFETY: SIG_DFL, the default action, is not a function that could be called.
     unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };

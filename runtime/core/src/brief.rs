@@ -75,8 +75,8 @@ impl Universe {
                 PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                     std::hint::spin_loop()
                 }
-                // After some hundreds of frames only a full poll returns more of them. That is no reason to leave the
-                // fast path.
+                // After some hundreds of frames only a full poll returns more of them. This call makes such a poll, and
+                // stays on the fast path.
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_without_first()
                 }

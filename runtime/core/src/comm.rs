@@ -375,7 +375,7 @@ impl Comm {
         Self {
             remote: None,
             topology: None,
-            // Not computed for the local group of an intercommunicator: this copy would compute it again at each call.
+            // The local group of an intercommunicator is not grouped by node: each copy would compute the groups anew.
             nodes: match self.is_inter() {
                 true => Rc::new(OnceCell::from(None)),
                 false => Rc::clone(&self.nodes),

@@ -70,8 +70,8 @@ impl Directory {
     }
 
     /// A turn of the progress loop: sends queued messages, and polls for a reply if one is expected. After
-    /// [`EAGER_TURNS`] turns without a reply, only one turn in that many polls: most waits that are so long are for a
-    /// rank that has not called `MPI_Init` yet.
+    /// [`EAGER_TURNS`] turns without a reply, polls only in every `EAGER_TURNS`-th turn: most waits that are so long
+    /// are for a rank that has not called `MPI_Init` yet.
     pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
         while self
             .outgoing
@@ -128,7 +128,8 @@ impl Directory {
     }
 }
 
-/// The first turns of a wait for a reply all poll, up to this number. After that, one turn in this many polls.
+/// In a wait for a reply, each of the first turns polls, up to this number of turns. After that, only every turn whose
+/// number is a multiple of this constant does.
 const EAGER_TURNS: u32 = 64;
 /// The limit of a sleep between two polls grows from the first to the second of these values in a long wait.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
@@ -140,7 +141,7 @@ mod tests {
     use rustix::fd::OwnedFd;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-    /// A connection to a daemon: the end of the process, and the end of the daemon.
+    /// A connection to a daemon: the socket of the process, and the socket of the daemon.
     fn line() -> (DaemonLink, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,

@@ -26,7 +26,7 @@
 //! | UNBIND | the name                    | sends in frames again |
 //! | LEFT   | the name                    | opens gates no more |
 //!
-//! The word of the head of each of these frames is that of a message of the class. A BIND is answered with LEFT if the
+//! The head of each of these frames has the context and the tag of the class. A BIND is answered with LEFT if the
 //! sender has started too few persistent sends of the class, or cannot reach the inlet. A BIND with another inlet
 //! replaces the binding of its class. A BOUND, UNBIND or LEFT has no effect if it names no class, or an inlet other
 //! than the present one of its class: it may have been sent before a frame in the other direction arrived.

@@ -302,8 +302,8 @@ fn reduce_pairs(
     Ok(())
 }
 
-/// The order of two numbers; `None`: numbers of this type are not compared. If one of two floats is a NaN, `a` counts
-/// as greater.
+/// The order of two numbers; `None`: numbers of this type are not compared. If either number is a NaN, `a` counts as
+/// greater.
 fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
     fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));

@@ -126,8 +126,8 @@ impl Crowding {
         self.rationed
     }
 
-    /// Whether a yield shows that other processes share the core, because the core is shared only with ranks of this
-    /// job. Other processes may not run during a yield: the scheduler may first divide cores among sessions
+    /// Whether the result of a yield shows if the core is shared. It does if only ranks of this job are known to need
+    /// the core. Other processes might not run during a yield: the scheduler may first divide cores among sessions
     /// (`sched_autogroup_enabled`) or control groups, and a yield then only runs processes of this session or group.
     pub(crate) fn yield_reveals_others(&self) -> bool {
         self.other_ranks == 0 && !self.by_others

@@ -16,7 +16,7 @@ impl Universe {
         self.take_in_all()
     }
 
-    /// A turn of progress without the ring whose frames the fast path of waiting takes in one by one.
+    /// A turn of progress that does not poll the ring whose frames the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_without_first(&mut self) {
         self.messages

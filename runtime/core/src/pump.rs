@@ -333,7 +333,8 @@ impl Pump {
 
     fn pull(&mut self, request: RequestId, peer: Peer, key: [u64; 3], bytes: u64) {
         let token = self.engine.arena().token(request);
-        // A read needs contiguous memory on both sides.
+        // A read needs a key for the sender's memory, and a receive buffer without gaps; else the sender streams the
+        // data.
         if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
             self.sides.note_choice(token, false);
             self.count_streamed(bytes);
@@ -354,7 +355,8 @@ impl Pump {
         let work = ENGINE.work(request.0.into());
         let key = RemoteKey::from_words(key);
         if bytes < key.bytes {
-            // The receive buffer is shorter than the message, so some of the data will not be read.
+            // The receive buffer is shorter than the message, so the data that the sender has announced will not all be
+            // read.
             self.fabric.decline(carrier(peer), key);
         }
         self.fabric.post_read(carrier(peer), lease, key, 0, work);
@@ -388,7 +390,8 @@ impl Pump {
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
-            // The pump posts only reads for the engine, and the outcome of a read is always known.
+            // `Unknown` does not occur here: the pump posts only reads for the engine, and the outcome of a read is
+            // always known.
             WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }

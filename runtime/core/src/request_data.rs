@@ -90,7 +90,7 @@ impl RequestDataTable {
     }
 
     /// A buffer of `bytes` bytes for data that the caller packs and posts immediately. Forgets the packed frame,
-    /// because both use the same memory.
+    /// because the buffer uses the memory of that frame.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)

@@ -503,7 +503,7 @@ impl Universe {
 fn near_board(comm: &Comm) -> u32 {
     match comm.context {
         WORLD_CONTEXT => NODE_BOARD,
-        // The context id itself identifies the board of the whole communicator.
+        // The context id itself identifies the board of the whole communicator, so this board has the next number.
         context => context.0 + 1,
     }
 }

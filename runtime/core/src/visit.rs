@@ -238,12 +238,14 @@ pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, E
     Err(task)
 }
 
-/// Polls every task that no other thread polls, once. `true`: a task has ended, or something else happened.
+/// Polls each task once, except those that other threads are polling. `true`: a task has ended, or something else
+/// happened.
 fn poll_tasks<V: Visit>(visit: V) -> bool {
     poll_tasks_from(visit, 0)
 }
 
-/// Polls once every task from number `from` on that no other thread polls. Returns what [`poll_tasks`] returns.
+/// Polls each task from number `from` on once, except those that other threads are polling. Returns what [`poll_tasks`]
+/// returns.
 fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
     let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);

@@ -273,7 +273,8 @@ impl WaitPolicy {
         if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
             wait.noted = self.note_call(context.messages, function, awaits);
         }
-        // If the kernel processes the network packets, polling takes CPU time from this process's own messages.
+        // If the kernel processes the network packets, polling takes CPU time from this process's own messages. So the
+        // process then rests as if ranks shared cores.
         let is_needed = !self.crowding.is_sleepless() && context.fabric().needs_cores();
         if is_needed || self.crowding.is_crowded() {
             return self.rest_crowded(wait, context);
@@ -358,7 +359,7 @@ impl WaitPolicy {
         self.assess(now, context.fabric());
         let stay_time = match wait.patient && context.fabric().has_network() {
             // Several ranks of a node may wait for other nodes at the same time. The scheduler moves no work to their
-            // cores while they stay awake, since a core that yields seems busy.
+            // cores while they stay awake, because a core that yields seems busy. So these ranks sleep sooner.
             true => awake_time(context.fabric()) / 20,
             false => awake_time(context.fabric()),
         };

@@ -85,15 +85,15 @@ impl Engine {
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
-        // This frame answers a CANCEL that was sent for an earlier start of the persistent send. The message of that
-        // start had already been matched.
+        // If the send has another mark now, this frame answers a CANCEL that was sent for an earlier start of the
+        // persistent send. The message of that start had already been matched.
         if let Some(request) = self.announced(token, arrival.peer)
             && mark_of(self.arena.fields(request)) != u64::from(mark)
         {
             return None;
         }
-        // The message was already matched. Either the send is not in the state `Announced` any more, or its MATCHED
-        // frame is still to come.
+        // If the message was not taken back, it had already been matched. Either the send is not in the state
+        // `Announced` any more, or the frame that reports the match (MATCHED, CTS or FIN) is still to come.
         if arrival.head.flags & WAS_CANCELLED == 0 {
             if let Some(request) = self.announced(token, arrival.peer) {
                 self.arena

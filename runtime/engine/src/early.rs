@@ -151,8 +151,8 @@ impl Engine {
         waits
     }
 
-    /// Ends an early message from a lost peer whose data are incomplete. A receive that already waits for the message
-    /// is ended by [`lose`](Self::lose). A receive that matches the message later gets a transfer that fails.
+    /// Ends the incomplete early message from a lost peer, if there is one. A receive that already waits for the
+    /// message is ended by [`lose`](Self::lose). A receive that matches the message later gets a transfer that fails.
     pub(crate) fn lose_incoming(&mut self, peer: Peer) {
         let incoming = self.incoming.remove(&peer);
         let Some(PartialTarget::Message(message)) = incoming.map(|incoming| incoming.target) else {

@@ -177,7 +177,7 @@ impl Matching {
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
-        // Slot 0, the head of an empty queue, is never posted.
+        // `id` is 0 if the queue is empty.
         if !matches || id.0 == 0 || self.wild != 0 || fields.flags & !NOT_SPECIAL != 0 {
             return None;
         }
@@ -673,7 +673,7 @@ mod tests {
         for seed in 0..200 {
             let mut random = Random(seed);
             let tags = TAGS[seed as usize % TAGS.len()];
-            // Wildcards range from one in 2 to one in 400.
+            // The probability of each wildcard is 1 in 2, 1 in 20 or 1 in 400.
             let wild = [2, 20, 400][random.below(3) as usize];
             // Of 12 operations, this many post a receive. The number of bins grows several times.
             let posting = 1 + random.below(8);

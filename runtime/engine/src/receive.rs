@@ -372,8 +372,8 @@ impl Engine {
         Ok((request, self.match_message(request, message, kept)))
     }
 
-    /// Completes the match of a receive with an unexpected message. `kept`: whether the message was kept: its data are
-    /// here, or arrive in MORE frames. If not, the message was announced.
+    /// Completes the match of a receive with an unexpected message. `kept`: true if the message was kept (its data are
+    /// here, or arrive in MORE frames), false if it was announced.
     fn match_message(
         &mut self,
         request: RequestId,

@@ -129,7 +129,8 @@ impl RequestArena {
         }
     }
 
-    /// Frees a slot and advances its generation, so that old handles and tokens no longer name it.
+    /// Frees a slot and advances its generation, so old handles and tokens no longer name it, until the generation
+    /// wraps after 256 uses.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, id: RequestId) {
         if let Some(held) = self.hold(id.0) {

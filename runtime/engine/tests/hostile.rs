@@ -75,7 +75,7 @@ impl Scene {
         let bytes = self.random.pick(&[0, 8, 64, 500, 3000]);
         let number = self.messages;
         self.messages += 1;
-        // Each message has its own tag: so the test does not depend on the order of messages.
+        // Each message has its own tag, so the test does not depend on the order of messages.
         let tag = number as i32;
         if self.random.below(2) == 0 {
             self.send(from, to, tag, number, bytes);

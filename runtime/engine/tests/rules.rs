@@ -148,7 +148,7 @@ fn s3_4_a_synchronous_send_completes_only_after_its_match() {
     for bytes in [0, 8, 5000] {
         let mut world = world(Reads::Sometimes);
         let sent = send(&mut world, 0, 1, 1, bytes, true);
-        // A receive of another tag and a probe do not match the message.
+        // Neither a receive of another tag nor a probe completes the send.
         receive(&mut world, 1, None, Some(2), 5000);
         world.settle();
         assert!(world.engines[1].probe(CONTEXT, None, None).is_some());
@@ -181,7 +181,7 @@ fn s3_4_at_most_256_small_synchronous_sends_go_eagerly() {
         world.settle();
         assert_eq!(posted(&mut world, 0, wire::EAGER), (MARKS, MARKS));
         assert_eq!(posted(&mut world, 0, wire::RTS).0, MANY - MARKS);
-        // Receives in reverse order: so the answers arrive in another order than that of the marks.
+        // The receives are posted in reverse order, so the answers arrive in another order than that of the marks.
         for tag in (0..MANY).rev() {
             assert!(!is_complete(&world, 0, sent[tag]), "round {round}");
             let request = receive(&mut world, 1, Some(0), Some(tag as i32), 60);
@@ -381,14 +381,14 @@ fn s3_8_2_a_matched_probe_reserves_its_message() {
 #[test]
 fn s3_8_4_a_cancelled_send_is_either_cancelled_or_received() {
     let mut world = world(Reads::Work);
-    // Cancelled before the message is on the wire.
+    // The first send is cancelled before its message is on the wire.
     let first = send(&mut world, 0, 1, 1, 8, false);
     world.engines[0].cancel(first);
-    // Cancelled after the message was announced, but not matched.
+    // The second send is cancelled after its message was announced, and before it is matched.
     let second = send(&mut world, 0, 1, 2, 5000, false);
     world.settle();
     world.engines[0].cancel(second);
-    // Cancelled after the message was matched.
+    // The third send is cancelled after its message was matched.
     let third = send(&mut world, 0, 1, 3, 5000, false);
     let got = receive(&mut world, 1, None, Some(3), 5000);
     world.settle();

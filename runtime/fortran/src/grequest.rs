@@ -48,7 +48,7 @@ unsafe extern "C" {
 /// The request of an extra state. The reference is shared because a query and a cancellation may run concurrently; how
 /// the program's procedures then access the extra state is the program's responsibility.
 fn of<'call>(state: *mut c_void) -> &'call FortranGrequest {
-    // SAFETY: C passes back the state from `start`, for the last time to `free`.
+    // SAFETY: C passes back the state from `start`; `free` is the last callback that gets it.
     unsafe { &*state.cast::<FortranGrequest>() }
 }
 

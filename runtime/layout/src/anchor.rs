@@ -14,8 +14,8 @@ use crate::table::{FieldRow, LAYOUT};
 /// Incremented when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Incremented when something is added. Version 1 added communicators; 2 their handles, and datatypes; 3 waiting calls;
-/// 4 the datatype of an operation, and predefined datatypes; 5 the bytes of collectives; 6 groups.
+/// Incremented when something is added. Minor version 1 added communicators; 2 their handles, and datatypes; 3 waiting
+/// calls; 4 the datatype of an operation, and predefined datatypes; 5 the bytes of collectives; 6 groups.
 pub const QUEUE_LAYOUT_MINOR: u16 = 6;
 
 /// The structure that a debugger looks up in the library by its symbol. Its addresses lead to everything else.

@@ -56,7 +56,7 @@ impl CallTable {
     /// then sees two different waits.
     pub fn renew(&self, number: usize) {
         let row = &self.rows[number];
-        // Two changes of the version: as many as the end of one wait and the beginning of another make.
+        // Changes the row twice, as the end of one wait and the beginning of another do.
         row.change(|| ());
         row.change(|| ());
     }

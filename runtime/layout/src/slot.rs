@@ -110,7 +110,7 @@ pub struct RequestFields {
     /// Tag; [`ANY_TAG`] for a receive of any tag. For a collective, the sequence number of the call.
     pub tag: i32,
     /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses of the slot; by it a stale
-    /// handle is detected.
+    /// handle is detected, until the generation wraps after 256 uses.
     pub token: u32,
     /// Why the operation failed; 0 if it did not.
     pub error: u8,

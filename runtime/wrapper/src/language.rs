@@ -53,7 +53,7 @@ impl Language {
         match self {
             Self::C => "cc",
             Self::Cxx => "c++",
-            // There is no standard name for a Fortran compiler.
+            // There is no standard name for a Fortran compiler, so the first known one that is installed is used.
             Self::Fortran => {
                 let mut known = FORTRAN_COMPILERS.iter();
                 let found = known.find(|name| find_program(Path::new(name)).is_some());

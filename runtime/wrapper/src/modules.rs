@@ -211,7 +211,7 @@ fn id(version: &str) -> String {
     let known = FAMILIES.iter().find(|(name, _)| version.contains(name));
     let is_number =
         |field: &&str| field.contains('.') && field.starts_with(|c: char| c.is_ascii_digit());
-    // The version number of the distribution's package comes first, in brackets.
+    // The version number of the distribution's package comes first, in brackets: it is skipped.
     let mut fields = version
         .split_whitespace()
         .filter(|field| !field.ends_with(')'));
@@ -320,7 +320,7 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
-/// Removes drafts older than [`STALE`]: their builds were killed. The builds may have run on other machines.
+/// Removes drafts older than [`STALE`]: their builds are assumed to have been killed, here or on another machine.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_draft = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -333,7 +333,7 @@ fn sweep(place: &Path) {
     }
 }
 
-/// A build of a draft that is older than this has certainly ended.
+/// If a draft is older than this, its build is assumed to have ended.
 const STALE: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -144,9 +144,9 @@ impl Lease {
     }
 }
 
-/// Copies piece by piece. The C library copies some kilobytes by one instruction, `rep movsb`. A processor executes it
-/// as fast as any other copy, but an emulator, in which kernels with software network devices run for tests, executes
-/// it byte by byte. Smaller pieces are copied by vector instructions.
+/// Copies piece by piece. The C library may copy larger pieces by one instruction, `rep movsb`. Processors execute it
+/// fast, but an emulator, in which kernels with software network devices run for tests, executes it byte by byte.
+/// Smaller pieces are copied by vector instructions.
 ///
 /// # Safety
 /// `bytes` bytes are readable at `source` and writable at `target`, no reference to them exists, and the two do not
@@ -167,8 +167,7 @@ pub(crate) unsafe fn copy_in_pieces(source: NonNull<u8>, target: NonNull<u8>, by
     }
 }
 
-/// Size of the pieces of [`copy_in_pieces`]. No C library copies so few bytes by `rep movsb`: glibc uses that from 2
-/// KiB on.
+/// Size of the pieces of [`copy_in_pieces`]. The pieces are too small for `rep movsb`, which glibc uses from 2 KiB on.
 const PIECE_BYTES: usize = 1024;
 /// Changes a word of the application in one step; returns its previous value.
 ///

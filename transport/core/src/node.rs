@@ -26,7 +26,8 @@ pub struct Node {
     pub peers: Vec<Peer>,
     /// Number of the job.
     pub job: u64,
-    /// The segment's file and its length: the ranks' arenas lie behind the segment.
+    /// `file`: the file that contains the segment and, behind it, the ranks' arenas. `file_bytes`: length of the whole
+    /// file.
     pub(crate) file: Arc<OwnedFd>,
     pub(crate) file_bytes: u64,
 }

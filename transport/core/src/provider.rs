@@ -696,7 +696,8 @@ impl Fabric {
         match arrived.body {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
-                // Most frames come through shared memory, and the route already contains the local rank.
+                // The most frequent case: the route already contains the local rank, which `carried` would look up
+                // again.
                 PeerRoute::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
                 _ => carried!(
                     &self,

@@ -64,8 +64,8 @@ impl WaitSet {
         self.watcher.is_some() && !self.descriptors.is_empty()
     }
 
-    /// Adds a bell of this process. Before, [`Bell::doze`] was called on the bell, and a later poll found nothing. If
-    /// the set is full, limits the sleep to [`UNNOTICED`] instead.
+    /// Adds a bell of this process. The caller must first have called [`Bell::doze`] on the bell, and then polled
+    /// without finding anything. If the set is full, limits the sleep to [`UNNOTICED`] instead.
     pub(crate) fn add_doorbell(&mut self, doorbell: Doorbell) {
         if self.doorbells.len() < wait::MOST_WORDS {
             self.doorbells.push(doorbell);
@@ -235,7 +235,7 @@ mod tests {
         assert!(slept < FOR_EVER / 2);
         let slept = sleep(&mut set, &[], &[&one], FOR_EVER, || write(&mut to_one));
         assert!(slept < FOR_EVER / 2);
-        // Readable already: no sleep at all.
+        // A descriptor is readable already, so the process does not sleep at all.
         let slept = sleep(&mut set, &[], &[&one, &other], FOR_EVER, || {});
         assert!(slept < FOR_EVER / 2);
     }

@@ -10,8 +10,8 @@ pub struct WorkId(pub u64);
 pub enum WorkOutcome {
     /// All bytes have been moved.
     Done,
-    /// The operation is impossible over this queue pair (the peer's memory cannot be reached); the local bytes are
-    /// unspecified. Use sends instead.
+    /// The operation is impossible over this connection, for example because the peer's memory cannot be reached or the
+    /// peer is lost; the local bytes are unspecified. Use sends instead.
     Unreachable,
     /// The remote key names memory that the peer did not offer, or that is no longer offered.
     BadKey,

@@ -186,9 +186,9 @@ impl BcastQueue {
             0 => return None,
             word => ((word >> 32) as u32, (word as u32).checked_sub(1)?),
         };
-        // Each member checks just after it has taken `count` entries. If several members do that at the same time, each
-        // sees the counts of those that fenced before it, so the last one sees all counts. And the waiting member
-        // itself checks once more.
+        // Only a member that has just taken the last awaited entry, `count - 1`, looks at the counts of all members. If
+        // several members do that at the same time, each sees the counts of those that fenced before it, so the last
+        // one sees all counts. And the waiting member itself checks once more.
         if own != count {
             return None;
         }

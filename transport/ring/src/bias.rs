@@ -121,7 +121,7 @@ impl Bias {
 
 #[cfg(loom)]
 impl Bias {
-    /// A bias without an owner. Not `const`: loom's atomics cannot be made at compile time.
+    /// A bias without an owner. The function is not `const`, since loom's atomics cannot be made at compile time.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -50,7 +50,7 @@ unsafe fn copy_blocks(source: *const u8, target: *mut u8, bytes: usize) {
         let from = unsafe { source.add(at) };
         // SAFETY: as for `from`.
         let to = unsafe { target.add(at) };
-        // `black_box`, since otherwise the compiler makes one long copy of the loop.
+        // Without `black_box` the compiler would turn the loop into one long copy.
         let block = black_box(BLOCK_BYTES);
         // SAFETY: the block from `at` on ends within the `bytes` bytes that the caller guarantees.
         unsafe { core::ptr::copy_nonoverlapping(from, to, block) };

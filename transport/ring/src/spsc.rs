@@ -249,7 +249,7 @@ impl<'a> Producer<'a> {
         head: impl FnOnce() -> Head,
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
-        // Not `then`: a closure around closures is not always inlined.
+        // `if` instead of `then`: a closure around closures is not always inlined.
         if self.has_known_slot() {
             if short {
                 self.published.short_words.add(1);

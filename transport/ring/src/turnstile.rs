@@ -128,7 +128,7 @@ impl Turnstile {
 
 #[cfg(loom)]
 impl Turnstile {
-    /// A free lock. Not `const`: loom's atomics cannot be made at compile time.
+    /// A free lock. The function is not `const`, since loom's atomics cannot be made at compile time.
     #[must_use]
     pub fn new() -> Self {
         Self {

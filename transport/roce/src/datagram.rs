@@ -160,8 +160,8 @@ impl DatagramPair {
         &self.config
     }
 
-    /// Number of received datagrams that were dropped, because they were not for this queue pair or no receive buffer
-    /// was posted.
+    /// Number of received datagrams that were dropped, because they were not valid for this queue pair or no receive
+    /// buffer was posted.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

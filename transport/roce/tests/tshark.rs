@@ -90,8 +90,8 @@ fn ends() -> (End, End) {
     (one, two)
 }
 
-/// Message lengths in bytes, of one packet, one full packet of 256 bytes, two full packets, and three packets with a
-/// pad.
+/// Message lengths in bytes: a short packet with a pad, one full packet of 256 bytes, two full packets, and three
+/// packets.
 const LENGTHS: [u32; 4] = [5, 256, 512, 700];
 
 fn requests(capture: &mut Capture) {

@@ -231,7 +231,8 @@ impl Window {
     /// Handles an acknowledgement.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
-        // In most cases the acknowledgement has nothing new, or was reordered.
+        // In most cases no further packet is acknowledged in order (`next`). Then those acknowledged out of order
+        // (`beyond`) matter only if packets are in flight over lossy carriers.
         if ack.next == self.first && (ack.beyond == 0 || self.lossy == 0) {
             return;
         }

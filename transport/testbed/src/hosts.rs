@@ -46,15 +46,16 @@ fn this_host(text: &str) -> Result<&'static Mutex<MeetingHost>, String> {
 fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let (me, ranks) = (place.me, place.ranks);
     let limits = NetLimits {
-        // Queue pairs are created after so few datagrams that both are used, sometimes at the same time.
+        // Queue pairs are created after so few datagrams that a test uses both datagrams and queue pairs, sometimes at
+        // the same time.
         datagrams_first: sum(name) % 5,
         ..NetLimits::default()
     };
     let fabric = Fabric::open(Config {
         me: Peer(me),
         peers: ranks,
-        // A rank uses up to two rails; between two hosts of the test there is one. Each test of a run has its own key,
-        // as each job does.
+        // A rank uses up to two rails; between two hosts of the test there is one rail. Each test of a run has its own
+        // key, as each job does.
         network: NetworkSettings::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())

@@ -203,7 +203,7 @@ impl MeetingHost {
         }
         for link in here {
             link.send_keep_alive();
-            // If the connection is closed, the test that begins detects that.
+            // An error is ignored: if the connection is closed, the test detects that when it begins.
             let _ = link.turn();
         }
         Ok(())
@@ -372,7 +372,7 @@ fn host_name(host: u32) -> String {
 }
 
 fn gave_up(host: &str, why: &str) -> String {
-    // The reason may itself be that another host gave up.
+    // If the reason is itself that another host gave up, it is returned unchanged.
     match why.contains(" gave up: ") {
         true => why.to_owned(),
         false => format!("host {host} gave up: {why}"),

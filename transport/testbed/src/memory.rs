@@ -105,7 +105,7 @@ impl AtomicWords {
     }
 }
 
-/// Whether all bytes are `value`. Computed with one comparison of slices, since tests run without optimisation.
+/// Whether all bytes are `value`. The function makes one comparison of slices, since tests run without optimisation.
 pub fn is_all(bytes: &[u8], value: u8) -> bool {
     match bytes {
         [] => true,

@@ -128,8 +128,9 @@ pub fn child() -> Option<(String, TestRank)> {
     ))
 }
 
-/// Runs ranks on a simulated network, once for each seed. The seed of a failure is printed. Which of the `seeds` are run:
-/// with `RMPI_TEST_SEED` only that seed; with `RMPI_TEST_AT_LENGTH=1` all; otherwise a third of them.
+/// Runs ranks on a simulated network, once for each seed. The seed of a failure is printed. Which of the `seeds` are
+/// run: with `RMPI_TEST_SEED` only that seed; with `RMPI_TEST_AT_LENGTH=1` all; otherwise a third of them, but at least
+/// 3.
 pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in chosen(seeds) {
         let _failing = Failing(seed);
@@ -167,7 +168,8 @@ fn fake_seeds_on(
             _ => FakeConfig::harsh(seed),
         };
         let limits = NetLimits {
-            // Queue pairs are created after so few datagrams that both are used, sometimes at the same time.
+            // Queue pairs are created after so few datagrams that a test uses both datagrams and queue pairs, sometimes
+            // at the same time.
             datagrams_first: (seed % 5) as u32,
             ..NetLimits::default()
         };
@@ -429,8 +431,8 @@ where
 }
 
 fn roce_ranks(ranks: u32) -> Vec<TestRank> {
-    // `May`, since a refused key breaks its queue pair, and then the outcome of the operations in flight is not
-    // determined.
+    // `OneSidedReach::May`: a refused key breaks its queue pair, and then the outcome of the operations in flight is
+    // not determined.
     let make = |me| TestRank::new(roce_fabric(me, ranks), me, ranks, OneSidedReach::May);
     with_records((0..ranks).map(make).collect())
 }
@@ -482,7 +484,8 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
             ..NetLimits::default()
         };
         let fabric = |me| Fabric::packeted(&net, Peer(me), ranks, limits);
-        // `May`, since it is not determined whether a queue pair that breaks has performed an atomic operation.
+        // `OneSidedReach::May`: it is not determined whether a queue pair that breaks has performed an atomic
+        // operation.
         let make = |me| TestRank::new(fabric(me), me, ranks, OneSidedReach::May);
         let all = with_records((0..ranks).map(make).collect());
         in_turn(all, until_quiet(ranks, &behaviour), |_| {
@@ -653,8 +656,8 @@ fn in_turn_if(
     }
 }
 
-/// The seeds to run, of `count`: with `RMPI_TEST_SEED` only that seed; otherwise the first third, at least 3, and all of
-/// them with `RMPI_TEST_AT_LENGTH=1`, which the test stage `soak` sets.
+/// The seeds to run: with `RMPI_TEST_SEED` only that seed; with `RMPI_TEST_AT_LENGTH`, which the test stage `soak`
+/// sets, all `count` seeds; otherwise the first third of them, but at least 3 (or all, if there are fewer).
 fn chosen(count: u64) -> Range<u64> {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());

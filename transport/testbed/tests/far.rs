@@ -373,7 +373,7 @@ fn datagrams_from_unreachable_numbers_are_refused() {
         both.pass(MILLISECOND);
     }
     assert_eq!((both.refused(0), &both.all[0].wanted[..]), (3, &[][..]));
-    // The second process has number 2 in the first process, and numbers the first process 1.
+    // The first process uses number 2 for the second one, and the second process uses number 1 for the first one.
     let back = ForeignPeer {
         source_number: 2,
         ..both.far(1, 0)

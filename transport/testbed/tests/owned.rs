@@ -43,7 +43,7 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let target = rank.fabric.allocate(BYTES).unwrap();
     fill(mine, &pattern(rank.me, 1, BYTES));
     assert!(content(target, BYTES).iter().all(|byte| *byte == 0));
-    // A key of a part of the memory, for the peer.
+    // Makes a key for a part of the memory, and sends the key to the peer.
     let address = mine.as_ptr().expose_provenance() as u64;
     let key = rank.fabric.export(Peer(other), address + 1000, 100_000);
     rank.send_key(other, key).await;

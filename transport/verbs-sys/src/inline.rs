@@ -45,7 +45,8 @@ pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
     })
 }
 
-/// Posts a list of sends; returns 0 or an error number, and the first request that was not posted in `bad`.
+/// Posts a list of sends. Returns 0 or an error number; after an error, `bad` points to the first request that was not
+/// posted.
 ///
 /// # Safety
 /// `qp` is a queue pair that was not destroyed, and `list` is a list of work requests whose memory stays valid until
@@ -64,8 +65,8 @@ pub unsafe fn post_send(
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
-/// Posts a list of receives to a queue pair; returns 0 or an error number, and the first request that was not posted in
-/// `bad`.
+/// Posts a list of receives to a queue pair. Returns 0 or an error number; after an error, `bad` points to the first
+/// request that was not posted.
 ///
 /// # Safety
 /// As for [`post_send`].
@@ -83,8 +84,8 @@ pub unsafe fn post_recv(
     function.map_or(MISSING, |post| unsafe { post(qp, list, bad) })
 }
 
-/// Posts a list of receives to a shared receive queue; returns 0 or an error number, and the first request that was not
-/// posted in `bad`.
+/// Posts a list of receives to a shared receive queue. Returns 0 or an error number; after an error, `bad` points to
+/// the first request that was not posted.
 ///
 /// # Safety
 /// As for [`post_send`], with a shared receive queue instead of the queue pair.

@@ -63,8 +63,8 @@ macro_rules! functions {
                         const SYMBOL: &str = concat!($symbol, "\0");
                         let found = library.find(SYMBOL)?;
                         type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
-                        // SAFETY: the address of the function of this name, whose type rdma-core never changes (see the
-                        // head of this file).
+                        // SAFETY: the address of the function of this name, whose type does not change within a symbol
+                        // version (see the head of this file).
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },)*
                 })

@@ -75,13 +75,14 @@ fn report_refusal(error: &clap::Error) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    // clap selects the stream; a closed stream does not need another message.
+    // clap prints to standard output or standard error. If that stream is closed, nothing can be reported, so an error
+    // is ignored.
     let _printed = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 /// Measures a program: starts it with the launcher of each MPI. If this process is itself a rank that a launcher has
-/// started, executes the program in its place.
+/// started, replaces it by the program.
 fn run_program(
     prefix: Option<&Path>,
     ranks: Option<usize>,

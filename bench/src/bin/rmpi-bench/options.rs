@@ -179,7 +179,7 @@ const JOBS: u16 = 10;
 
 /// Reads the command line.
 pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Result<BenchRequest, clap::Error> {
-    // `-np` is common, but clap would read it as two one-letter options.
+    // `-np` is common, but clap would read it as two one-letter options, so it is replaced by `-n`.
     let words = words.into_iter().map(|word| match word.as_str() {
         "-np" | "--np" => "-n".to_owned(),
         _ => word,

@@ -35,7 +35,7 @@ pub(super) fn serve() -> Result<(), Error> {
         .flush()
         .map_err(|e| Error::io("cannot write to standard output", e))?;
     for stream in listener.incoming().flatten() {
-        // The measuring end connects again after a broken connection, or reports the error.
+        // An error is dropped: after a broken connection the measuring end connects again or reports the error.
         drop(serve_connection(stream, address.token.as_bytes()));
     }
     Ok(())

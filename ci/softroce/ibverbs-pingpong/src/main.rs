@@ -26,7 +26,8 @@ type Result<T> = std::result::Result<T, String>;
 const RECEIVES: usize = 64;
 const MAX_BYTES: usize = 256;
 const BATCH: Duration = Duration::from_micros(500);
-/// The first byte of a message. PING: send it back; the next value: send it back and end.
+/// The first byte of a message. Both values request that the message is sent back; after `LAST`, the process that sends
+/// it back also ends.
 const PING: u8 = 0;
 const LAST: u8 = 1;
 /// The work request id of sends; those of receives are their slots.
@@ -113,7 +114,8 @@ impl Side<'_> {
                 break;
             }
         }
-        // If the acknowledgement of the other process's last send was lost, the device must be able to repeat it.
+        // This process does not end immediately: if the acknowledgement of the other process's last send was lost, the
+        // device must be able to repeat it.
         std::thread::sleep(Duration::from_secs(1));
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) struct User {
 
 impl Shell {
     pub(super) fn find() -> Self {
-        // The PATH of a user may lack sbin.
+        // `/usr/sbin` is searched too, because the PATH of a user may lack it.
         let usual = Some(PathBuf::from("/usr/sbin/sshd")).filter(|file| file.exists());
         let sshd = find_program("sshd").or(usual);
         match (sshd, User::find()) {

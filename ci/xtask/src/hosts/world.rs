@@ -236,7 +236,8 @@ fn script(shell: &Shell, number: usize) -> Command {
 /// The requested command, or a shell if there is none, with its environment.
 fn command_in_world(request: &HostsRequest, shell: &Shell) -> Command {
     let mut inside = command("env");
-    // The processes above it ignore interrupts, and a shell makes background commands ignore them, too.
+    // Ctrl-C must reach the command. Without these options, the command would ignore interrupts, because its ancestors
+    // ignore them.
     inside.args(["--default-signal=INT", "--default-signal=QUIT", "--"]);
     if request.command.is_empty() {
         let bash = crate::tree::find_program("bash").is_some();

@@ -67,7 +67,7 @@ struct PluginBuild {
     file: &'static str,
     /// A driver in addition to [`DRIVERS`].
     driver: Option<&'static str>,
-    /// Shared libraries that `driver` needs. `define` makes the shim use them.
+    /// Shared libraries that `driver` needs; the macro `define` makes the C shim use them.
     libraries: &'static [&'static str],
     define: Option<&'static str>,
 }
@@ -79,8 +79,8 @@ const PLANS: [PluginBuild; 2] = [
         libraries: &[],
         define: None,
     },
-    // A separate plug-in, because it can be loaded only with these shared libraries, and other devices do not need
-    // them.
+    // The driver for AF_XDP is in a separate plug-in, which can be loaded only if these shared libraries are installed.
+    // Other devices do not need them.
     PluginBuild {
         file: "librmpi_dpdk_xdp.so",
         driver: Some("net_af_xdp"),

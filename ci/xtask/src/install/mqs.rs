@@ -28,7 +28,7 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
         &root().join("mqs/include/mpi_interface.h"),
         &prefix.join("include/mpi_interface.h"),
     )?;
-    // Programs to try `rmpi-queues` on.
+    // The examples are programs on which users can try `rmpi-queues`.
     copy_folder("mqs/examples", &prefix.join("share/rmpi/mqs"))?;
     GDB.iter()
         .try_for_each(|folder| commands_of_gdb(prefix, folder))

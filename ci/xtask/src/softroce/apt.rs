@@ -53,7 +53,8 @@ impl PrivateApt {
             make_folder(&folder.join(part))?;
         }
         println!("{purpose}: reading the lists of packages");
-        // This is not an error: the other lists may be enough, and `fetch` reports a package that is in none of them.
+        // A list that cannot be downloaded is not an error here: the other lists may be enough, and `fetch` reports a
+        // package that is in none of them.
         if let Err(why) = retry(|| apt.run("apt-get", UPDATE).map(|_| ())) {
             println!("{purpose}: {why}\n{purpose}: going on with the lists that are there");
         }

@@ -76,7 +76,8 @@ impl Guest {
         self
     }
 
-    /// Sets the number of processors of each guest; the default is two, with two guests one each.
+    /// Sets the number of processors of each guest; the default is two for a single guest, and one for each of two
+    /// guests.
     pub(crate) fn processors(mut self, count: u32) -> Self {
         self.processors = Some(count);
         self

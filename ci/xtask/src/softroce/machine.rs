@@ -209,22 +209,24 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let version = kernel::version(&kernel)?;
     let processors = guest.processors.unwrap_or(match wire {
         Wire::None => 2,
-        // With two processors each, two polling guests would keep more emulated processors busy than small machines
-        // have CPUs.
+        // Each of two guests has one processor: with two each, polling guests would keep more emulated processors busy
+        // than small machines have CPUs.
         _ => 1,
     });
-    // If a machine can never have a second processor, the emulator (QEMU 7.2 at least) leaves out the guest's memory
-    // barriers. But drivers need these barriers towards the emulator's own threads: without them, the network card
-    // would sooner or later miss a notification and stop for good.
+    // The machine can always get a second processor (`maxcpus`). Otherwise the emulator (QEMU 7.2 at least) would leave
+    // out the guest's memory barriers. Drivers need these barriers towards the emulator's own threads: without them,
+    // the network card would sooner or later miss a notification and stop for good.
     let most_processors = processors.max(2);
     let processors = format!("{processors},maxcpus={most_processors}");
     let memory = guest.memory_mib.to_string();
-    // Always emulated in software: on a machine that is itself virtual, /dev/kvm may exist and hang the guest.
     let board = if guest.has_cards {
         WITH_CARDS
     } else {
         "-machine pc"
     };
+    // `-accel tcg`: the guest is always emulated in software, because on a machine that is itself virtual, /dev/kvm may
+    // exist and hang the guest. `-no-reboot`: after a panic the kernel reboots, and this option makes that end the
+    // emulator.
     let fixed = "-cpu max -accel tcg,thread=multi -nodefaults -no-user-config -display none -no-reboot \
                  -initrd initramfs -serial file:console -device virtio-serial-pci,max_ports=3 \
                  -chardev file,id=out,path=/dev/fd/4 -device virtserialport,nr=1,chardev=out \
@@ -232,7 +234,6 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
     let args = board.split_whitespace().chain(fixed.split_whitespace());
     let mut all: Vec<OsString> = args.map(OsString::from).collect();
     all.extend(["-smp", &processors, "-m", &memory].map(OsString::from));
-    // After a panic the kernel reboots, and with -no-reboot this ends the emulator.
     let iommu = if guest.has_cards {
         " intel_iommu=on"
     } else {
@@ -311,7 +312,7 @@ fn new_folder(runs: &Path) -> Result<PathBuf, String> {
         let name = left.file_name().to_string_lossy().into_owned();
         let pid = name.split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(pid).exists() {
-            // A warden may be removing it at the same time.
+            // This may fail, because a warden may be removing the folder at the same time.
             let _ = remove(&left.path());
         }
     }
@@ -404,7 +405,7 @@ mod tests {
     fn the_warden_ends_the_machine_when_the_pipe_is_closed() {
         let mut machine = machine("tie", "exec sleep 1000");
         let mut warden = machine.warden.take().unwrap();
-        // As if the process that holds the pipe were killed.
+        // This closes the pipe, as the kernel does if the process that holds it is killed.
         drop(warden.stdin.take());
         assert!(soon(|| !machine.folder.exists()));
         warden.wait().unwrap();

@@ -280,7 +280,7 @@ fn judge(death: &RankDeath, done: &Finished, left: Option<String>) -> Vec<String
         .filter(|text| !done.stderr.contains(text.as_str()));
     wrong.extend(missing.map(|text| format!("the message lacks `{text}`")));
     let lines = done.stderr.lines().count();
-    // If the launcher was killed, each rank prints a message.
+    // If the launcher was killed, the number of lines is not limited, because each rank prints a message.
     if lines > MESSAGE_LINES && death.code().is_some() {
         wrong.push(format!(
             "the message has {lines} lines, at most {MESSAGE_LINES} are good"
@@ -301,7 +301,6 @@ enum KillTarget {
 
 impl KillTarget {
     fn find(self, among: &[u32]) -> Option<u32> {
-        // Before rank 0 runs, nothing can be left behind.
         let started = |pid: &&u32| has_environment(**pid, "RMPI_RANK=0");
         let found = match self {
             Self::Rank(rank) => {
@@ -310,6 +309,7 @@ impl KillTarget {
                 let is_rank = |pid: &&u32| has_environment(**pid, &entry) && is_rank(**pid);
                 among.iter().find(is_rank)
             }
+            // The terminal is closed only once rank 0 runs: earlier there would be no rank that could survive it.
             Self::Named("script") if !among.iter().any(|pid| started(&pid)) => None,
             Self::Named(name) => among.iter().find(|pid| is_named(**pid, name)),
         };

@@ -58,7 +58,7 @@ mod tests {
             let found = of.get_envs().find(|(name, _)| *name == "PATH");
             found.and_then(|(_, value)| value.map(std::ffi::OsStr::to_owned))
         };
-        // The folders that were in PATH remain there, each once.
+        // Commands that were made before use the unchanged PATH. Later commands have one more folder in front of it.
         assert_eq!(path(&before), None);
         let (own, old) = (path(&command("sh")), std::env::var_os("PATH"));
         let (own, old) = (own.unwrap(), old.unwrap());

@@ -52,7 +52,7 @@ pub(crate) fn each_method(entry: Entry, source: &Path) -> Vec<Entry> {
 
 /// The compiler command for a program, without the names of the source and of the output.
 pub(crate) fn compiler(wrapper: &Path, program: &str, build: &Path) -> Result<Command, String> {
-    // A folder per program, because modules of several programs have the same names.
+    // Each program has its own folder for modules, because modules of several programs have the same names.
     let modules = build.join(format!("{program}.modules"));
     make_folder(&modules)?;
     let mut compiler = command(wrapper);

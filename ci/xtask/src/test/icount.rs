@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     tally.check("MPI_Isend keeps its budget", || check(&prefix, "isend"));
-    // QMPI-018: a build without QMPI has the same count.
+    // Tests requirement QMPI-018: if no tool is loaded, the count is that of a build without QMPI.
     tally.check(
         "MPI_Isend without a tool takes what it took before tools could be stacked",
         || check(&prefix, "stacks"),

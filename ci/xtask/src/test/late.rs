@@ -36,7 +36,7 @@ fn calls(header: &str) -> Result<String, String> {
         let (parameters, _) = rest
             .split_once(");")
             .ok_or_else(|| format!("mpi.h: `{line}` has no `);`"))?;
-        // Variable arguments cannot be passed on.
+        // Functions with variable arguments are left out, because a wrapper cannot pass these arguments on.
         if parameters.contains("...") {
             continue;
         }

@@ -68,7 +68,7 @@ fn in_guests(
         &transport,
         &channels,
     ];
-    // Larger packets than in the check with one guest, so that both sizes are tested.
+    // Packets are larger here than in the check with one guest, so that both sizes are tested.
     let outcome = guest.clone().mtu(4200).run_beside(&args)?;
     record(tally, "two guests", &outcome);
     with_cards(tally, guest, [&rmpiexec, &programs], &prefix)

@@ -652,7 +652,7 @@ mod prepare {
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
         }
-        // `flat` is true if waits are expensive, for example because ranks share cores. Otherwise a message from each
+        // If waits are expensive, for example because ranks share cores, `flat` is true. Otherwise a message from each
         // rank to each rank is faster.
         let method = match data::shape(mpi).flat {
             true => AlltoallMethod::Various,

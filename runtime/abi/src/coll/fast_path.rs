@@ -360,5 +360,6 @@ const REDUCE_SCATTER_BLOCK: usize = queue_layout::collective("Reduce_scatter_blo
 const REDUCE_SCATTER: usize = queue_layout::collective("Reduce_scatter");
 const SCAN: usize = queue_layout::collective("Scan");
 const EXSCAN: usize = queue_layout::collective("Exscan");
-/// Lowest valid address. NULL and the constants of address type (such as `MPI_IN_PLACE`) are lower.
+/// The lowest address that a buffer may have here. NULL and the constants of address type (such as `MPI_IN_PLACE`) are
+/// lower.
 const FIRST_ADDRESS: usize = 4096;

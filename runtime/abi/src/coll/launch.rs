@@ -106,7 +106,7 @@ pub(crate) fn start_nonblocking(
 ) -> Result<()> {
     let call = CollectiveCall::new(mpi, comm);
     let record = debugger_record(&call, comm, &prepared);
-    // The request is reserved before the task borrows any memory.
+    // If no request slot is left, the call must fail before the task borrows any memory.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
     let task = as_task(call, prepared);
     let task = match try_at_once(mpi, task) {

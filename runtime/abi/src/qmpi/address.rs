@@ -19,7 +19,8 @@ use crate::qmpi_table::FUNCTIONS;
 /// tool's call a tail call, and the frame of `top_X` exists while the tool runs.
 #[inline(always)]
 pub fn keep_frame() {
-    // SAFETY: the assembly is empty. It only prevents that a call before it is compiled as a tail call.
+    // SAFETY: the assembly contains no instruction. Its only effect is that the compiler cannot make a preceding call a
+    // tail call.
     unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
 }
 

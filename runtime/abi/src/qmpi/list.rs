@@ -98,7 +98,8 @@ fn add(item: &[u8]) -> Result<(), String> {
         }
         builder.begin()
     };
-    // SAFETY: the tool registered this function as its callback (Q1). The builder is not locked here.
+    // SAFETY: the tool registered this function as its callback (Q1). The callback locks the builder when it registers
+    // functions, so the builder is not locked here.
     unsafe { (tool.callback)(number_of(number)) };
     builder().end();
     Ok(())

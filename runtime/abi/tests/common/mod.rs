@@ -33,7 +33,7 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("abi")
         .join(name);
-    // The folder does not exist in the first run.
+    // This fails in the first run, when the folder does not exist.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder

@@ -119,7 +119,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         };
         let note = BoardNote::new(self.call, RoundKind::Reduce, input.bytes());
         let turn = loop {
-            // The root's bytes are not read by any other rank.
+            // No other rank reads the root's bytes, so they are not put on the board.
             let turn = self
                 .arrive_as(note, RoundSpace::of(input.bytes()), &[])
                 .await?;
@@ -169,7 +169,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
         let note = BoardNote::new(self.call, RoundKind::Scan, bytes.len());
-        // No other rank reads the bytes of the last rank.
+        // No other rank reads the bytes of the last rank, so they are not put on the board.
         let is_last = self.call.rank() + 1 == self.call.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
@@ -409,8 +409,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // Other ranks may have made the awaited store before the stores that `doubt` has read, so the awaited
-                // store is visible now.
+                // If other ranks have made the awaited store before the stores that `doubt` has read, the awaited store
+                // is visible now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             polls = polls.wrapping_add(1);
@@ -508,7 +508,8 @@ impl<V: Visit> BoardRound<'_, V> {
         let comm = self.board.call.comm();
         let is_disputed = seat.is_disputed(self.round);
         if comm.has_missed() || is_disputed {
-            // This rank missed the call of the others, or completed it over the broadcast queue without this round.
+            // If other ranks are in an earlier call, this rank missed that call, or completed it over the broadcast
+            // queue without this round.
             if self.is_early() {
                 return Ok(false);
             }

@@ -125,8 +125,8 @@ impl Across {
         }
     }
 
-    /// `times`: a factor of the least length from which on slices are used. It is 1 for an allreduce, and greater for
-    /// calls that save less time by slices.
+    /// `times`: the least number of bytes for which slices are used is multiplied by this factor. It is 1 for an
+    /// allreduce, and greater for calls that save less time by slices.
     fn of(
         shape: &CollectiveTuning,
         nodes: &CommNodes,

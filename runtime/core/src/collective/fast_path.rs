@@ -354,7 +354,7 @@ impl<'a> FastCall<'a> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
         let parts = RoundContributions::new(self.seat, round, bytes);
-        // No other rank reads the bytes of the last rank.
+        // No other rank reads the bytes of the last rank, so they are not put on the board.
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
         }

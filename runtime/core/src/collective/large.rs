@@ -316,8 +316,8 @@ fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
     ranges(&lengths).into_iter()
 }
 
-/// Segments of data. There is at least one segment, even of no data: ranks that expect more data then detect the
-/// mismatch.
+/// Segments of data. There is at least one segment, even if there are no data: ranks that expect more data then detect
+/// the mismatch.
 fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(segment).max(1);
     (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))

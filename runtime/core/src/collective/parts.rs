@@ -193,7 +193,7 @@ impl<'a> RoundContributions<'a> {
             let next = &mut next[..into.len()];
             let mut ranks = ranks.clone();
             let Some(first) = ranks.next() else { return };
-            // The contribution of this rank may be in the memory of the result.
+            // The contribution of this rank may be in the memory of the result, so it is copied first.
             let own = self.own.map(|(own, memory)| {
                 kept.clear();
                 kept.extend_from_slice(memory.part(at..at + into.len()).as_slice());

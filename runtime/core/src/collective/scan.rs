@@ -154,8 +154,8 @@ async fn exscan_along_chain<V: Visit>(
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // The memory of a piece is lent until the chain has waited for its send. Only the last piece can be so short that
-    // its send has no request.
+    // The memory of a piece is lent until the chain has waited for its send. The chain counts sends with a request, and
+    // only the last piece can be so short that its send has none. So `AHEAD` buffers, used in turn, are enough.
     let mut sums = vec![Vec::new(); AHEAD];
     let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {

@@ -133,7 +133,8 @@ impl CollectiveTuning {
     /// Whether data that all ranks read go over the board, if the ranks have one. `block_bytes`: the bytes of each
     /// rank.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
-        // For two ranks, messages need as few copies as the board, and both ranks copy at the same time.
+        // For two ranks, messages need as few copies as the board, and both ranks copy at the same time. So only few
+        // bytes go over the board.
         let most = match ranks {
             ..=2 => PAIR_BYTES,
             _ if self.flat => usize::MAX,
@@ -145,7 +146,7 @@ impl CollectiveTuning {
     /// Whether data of which each rank reads a part go over the board, if the ranks have one. `bytes`: the bytes of
     /// each rank.
     fn exchanges_at_board(self, bytes: usize) -> bool {
-        // If ranks share cores, a message costs as much as a copy of some KiB.
+        // If ranks share cores, a message costs as much as a copy of some KiB, so only `board_bytes` limits the size.
         let most = if self.flat { usize::MAX } else { PAIR_BYTES };
         self.fits_board(bytes, most)
     }

@@ -233,7 +233,7 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let turn = give().await?;
-    // The sends can start before this rank waits, because there are no more receivers than the window permits.
+    // If there are no more receivers than the window permits, the sends can start before this rank waits.
     let sends = parcel.is_none() && !later && call.size() as usize <= shape.window_ranks;
     let mut pending = call.pending();
     for (to, block) in others(call, out).filter(|_| sends) {

@@ -140,7 +140,7 @@ fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
 fn quad_of_x87(value: u128) -> u128 {
     let (head, leading) = ((value >> 64) & 0xffff, (value >> 63) & 1);
     let fraction = value & LOW_63;
-    // An 80-bit float with exponent 0 and a set leading bit has the value of one with exponent 1.
+    // If an 80-bit float has exponent 0 and its leading bit is set, its value is the same as with exponent 1.
     let head = if head & 0x7fff == 0 {
         head | leading
     } else {

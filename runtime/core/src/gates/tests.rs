@@ -53,7 +53,8 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
 /// A message: its tag, and its number among all messages.
 type Message = (usize, u32);
 
-/// A persistent request with its buffer. For its present start: the index of the message that it sends, or of the post.
+/// A persistent request with its buffer. `started`: for its present start, the index of its message, or of its post if
+/// it is a receive.
 struct Own {
     request: RequestId,
     bytes: UserMemory,

@@ -70,7 +70,7 @@ mod tests {
                 Range::Words(_) => 0,
                 _ => panic!("{} is neither a number nor an enumeration", row.name),
             };
-            // Other tests of this process change the values of these settings.
+            // Other tests of this process change the values of these settings, so these values are not checked.
             let is_tested = matches!(
                 row.variable,
                 Variable::SendsPerLook

@@ -44,7 +44,8 @@ impl PvarHandle {
     /// started. Returns the generation of the handle.
     pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
-            // The only count other than one is the number of ranks, which does not change.
+            // The only count other than one is the number of ranks, which does not change: memory from an earlier use
+            // of this entry has the right length.
             let account = |_| PvarAccount::default();
             self.others
                 .get_or_init(|| (1..count).map(account).collect());

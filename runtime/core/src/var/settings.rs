@@ -148,7 +148,8 @@ impl CvarSettings {
         (values, warnings)
     }
 
-    /// The values from `environment` and from the tool, which take precedence; and a warning for each invalid variable.
+    /// The values from `environment` and from the tool (those from the tool take precedence), and a warning for each
+    /// invalid variable.
     fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
         let (mut values, warnings) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {

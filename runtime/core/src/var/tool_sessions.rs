@@ -152,7 +152,7 @@ impl ToolSessions {
             let life = life.load(Relaxed);
             let generation = generation(life);
             if life & 1 != 0 {
-                // Cannot fail, because the session was just found.
+                // If the session was freed since it was found here, the call fails, and nothing is left to do.
                 let _ = self.free_session(SessionKey { index, generation });
             }
         }
@@ -214,8 +214,9 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// The object of a handle as one number: the index of the communicator's row, which use of that row it is, and the
-    /// observer of its queue; or, without a communicator, an observer.
+    /// The object of a handle as one number. For a communicator, it consists of the index of the communicator's row,
+    /// the use number of that row, and the observer of the communicator's queue. For a watermark of the process, it is
+    /// an observer; for other variables of the process, 0.
     fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         pvars::is_read(pvar);
         match (pvar.source, bound) {
@@ -510,8 +511,8 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The parts of a handle's object: the use of a row in the low half; above it the index of the row; above that an
-/// observer.
+/// The parts of a handle's object, from the lowest bit up: the use number of a row in 32 bits, the index of the row in
+/// 16 bits, and an observer.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;

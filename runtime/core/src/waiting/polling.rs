@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a rank rests that repeats calls such as `MPI_Test` and `MPI_Iprobe`.
+//! How a rank rests between repeated calls such as `MPI_Test` and `MPI_Iprobe`.
 //!
 //! A loop around such a call is a wait that the application has written itself. If ranks share cores, the rank must
-//! yield the core, as [`rest`](crate::Universe::rest) does, or the ranks that it waits for cannot run until its time
-//! slice is over. The rank never sleeps long, because the application may poll other things between two calls. An
+//! yield the core, as [`rest`](crate::Universe::rest) does. Otherwise the ranks that it waits for cannot run until its
+//! time slice is over. The rank never sleeps long, because the application may poll other things between two calls. An
 //! application that computes between two calls is not delayed.
 
 use std::time::{Duration, Instant};

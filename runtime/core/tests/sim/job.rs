@@ -232,7 +232,7 @@ fn values(settings: Settings) -> VariableValues {
     let words = [
         ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
         ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
-        // The value must not be `auto`, because then measured times would influence the run.
+        // `RMPI_SINGLE_COPY` must not be `auto`, because then measured times would influence the run.
         (
             "RMPI_SINGLE_COPY",
             if settings.single_copy { "on" } else { "off" }.to_owned(),
@@ -268,7 +268,7 @@ fn choices(seed: u64) -> Vec<(String, String)> {
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {
-            // If some algorithms are selected by the library, more algorithms by node can be used.
+            // For odd seeds, some algorithms are `auto`, the first word. Then more calls can go by node.
             let is_left = seed % 2 == 1 && random.pick(&[true, false]);
             let word = if is_left {
                 words[0]

@@ -37,7 +37,8 @@ pub struct Received {
 pub enum End {
     Open,
     Cancelled,
-    /// The request was freed, so there is no status. The order determines which message was received.
+    /// The request was freed, so there is no status. The order of sends and receives determines which message was
+    /// received.
     Freed,
     Got {
         /// Rank of the sender in the communicator.

@@ -438,7 +438,8 @@ impl Plan {
                 ReceiveHow::Persistent(template)
             }
             (_, Class::Exact) => random.pick(&RECEIVE_HOWS),
-            // A receive whose request is freed has no status.
+            // The last two ways need a definite source and tag: the fast path posts no wildcards, and a freed receive
+            // has no status that would show them.
             _ => random.pick(&RECEIVE_HOWS[..RECEIVE_HOWS.len() - 2]),
         };
         let shaped = how != ReceiveHow::First && random.percent(30);

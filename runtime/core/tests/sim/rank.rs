@@ -17,12 +17,12 @@ use crate::memory::Buffer;
 use crate::plan::{Ending, Plan, ReceiveHow, Script, SendHow, Step};
 use crate::random::{Random, content};
 
-/// A rank's process, and a rule when other ranks get turns.
+/// A rank's process, and the probability that other ranks get turns before a visit.
 #[derive(Debug)]
 pub struct Seat {
     pub universe: RefCell<Universe>,
     random: RefCell<Random>,
-    /// Other ranks get turns before this percentage of visits.
+    /// Percentage of visits before which other ranks get turns.
     interruptions: u64,
     /// Number of events of this rank. If this number does not change at any rank, the job makes no progress.
     pub done: Cell<u64>,

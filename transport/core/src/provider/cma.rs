@@ -40,7 +40,7 @@ pub(super) fn has_ended(pid: u32) -> bool {
         iov_base: word.as_mut_ptr().cast(),
         iov_len: size_of_val(&word),
     };
-    // Nothing is mapped at address 0: only the error matters.
+    // Nothing is mapped at address 0, so the call fails; its error shows whether the process exists.
     let nowhere = transfer(CmaDirection::Read, pid, local, 0);
     nowhere.is_none() && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
@@ -136,8 +136,8 @@ fn has_slow_distances() -> bool {
 }
 
 /// Calls `copy` for piece after piece, with a buffer of this thread and the number of bytes already done, until all
-/// `bytes` bytes are done or it fails. Returns whether all are done; `None`: there is no buffer, since the thread is
-/// about to end. The buffer's offset in a page is half a page away from that of `address`, so copies between the two
+/// `bytes` bytes are done or a call fails. Returns whether all are done; `None`: there is no buffer, since the thread
+/// is about to end. The buffer's offset in a page is half a page away from that of `address`, so copies between the two
 /// are not slow.
 fn through_bounce(
     bytes: usize,

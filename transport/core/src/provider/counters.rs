@@ -58,8 +58,8 @@ impl FabricCounters {
         }
     }
 
-    /// Number of words that the fast path of words has sent to a peer, and the bytes in them. Never more than were
-    /// sent; fewer only while a send is in progress.
+    /// Number of words that the fast path of words has sent to a peer, and the bytes in them. Both are never higher
+    /// than what was sent, and lower only while a send is in progress.
     #[must_use]
     pub fn words(&self, peer: Peer) -> (u64, u64) {
         self.words.of(peer)

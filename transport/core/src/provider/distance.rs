@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Estimates how far away a peer's core is, from the time that a copy into a shared buffer takes.
 //!
-//! If two cores share a cache, a buffer that one core writes and the other reads best stays in that cache. If they do
+//! If two cores share a cache, a buffer that one core writes and the other reads should stay in that cache. If they do
 //! not, the writer must first fetch each line back from the reader's cache, and the reader must then fetch it from the
-//! writer's: several times slower than through memory. Neither the topology (virtual machines hide it, and move their
-//! CPUs) nor the model of the CPU distinguishes the two cases; timing a copy now and then does.
+//! writer's, which is several times slower than going through memory. Neither the topology (virtual machines hide it,
+//! and move their CPUs) nor the model of the CPU distinguishes the two cases; timing a copy now and then does.
 
 use std::time::{Duration, Instant};
 

@@ -227,7 +227,8 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.has_activity = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
         if network == PeerNetwork::Verbs {
-            // If the network is `tcp`, both networks accept the keys until these are withdrawn.
+            // `tcp` stops accepting the keys of `verbs`. If the peer's network is `tcp` instead, both networks accept
+            // these keys until the keys are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
                 if let Ok(tcp) = &mut self.tcp {
@@ -414,7 +415,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        // The data may have been announced before the peer's network was known here.
+        // Also if the peer's network is not yet known here: the peer may have announced the data over `tcp` already.
         if self.network(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
@@ -610,7 +611,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
-                // The caller calls `uncork` only after a poll that returned more completions.
+                // After a poll that returned at most one completion, the caller does not call `uncork`.
                 self.uncork();
             }
         }

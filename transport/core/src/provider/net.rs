@@ -120,7 +120,8 @@ impl NetworkProvider {
             }
         }
         if providers.roce {
-            // Other hosts may have adapters although this one has none.
+            // If `verbs` is allowed, other hosts may have adapters although this one has none, and these connect to the
+            // port too.
             match Verbs::open_over_udp(me, peers, providers.verbs, network) {
                 Ok(verbs) => {
                     let ports = (RecordPart::Roce, verbs);
@@ -200,7 +201,7 @@ impl NetworkProvider {
         )
     }
 
-    /// The part of a record that describes this provider's ports; if it has none, the part of provider `tcp`.
+    /// Which part of this process's record describes its ports, or, if it has only TCP connections, its addresses.
     fn part(&self) -> RecordPart {
         match self {
             Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => RecordPart::Roce,

@@ -85,8 +85,8 @@ impl Default for WordCounts {
 }
 
 impl WordCounts {
-    /// Number of words sent to a peer, and the bytes in them; for any thread and for signal handlers. Never more than
-    /// were sent; fewer only while a send is in progress.
+    /// Number of words sent to a peer, and the bytes in them; for any thread and for signal handlers. Both are never
+    /// higher than what was sent, and lower only while a send is in progress.
     pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
         let published = self.published_by.get(peer.0 as usize);
         let Some(published) = published.and_then(OnceLock::get) else {
@@ -433,7 +433,7 @@ impl Shm {
     fn poll_from(&mut self, first: usize, completions: &mut Completions) {
         self.polls += 1;
         self.active.polled();
-        // Before the rings: a ring that is never empty must not delay completions of reads.
+        // Transfers are polled before the rings: a ring that is never empty must not delay completions of reads.
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
         }
@@ -464,7 +464,7 @@ impl Shm {
         while !completions.is_full() {
             let Some(frame) = rx.consumer.pop() else {
                 if !rx.is_polled {
-                    // The ring is empty, and any new frame rings the bell.
+                    // The ring is empty, and its next frame rings the bell: polls need not check the ring until then.
                     rx.active = false;
                     self.active.change(|ranks| {
                         ranks.swap_remove(at);
@@ -530,8 +530,8 @@ impl Shm {
         self.poll_receiver(self.active.ranks.len() - 1, completions);
     }
 
-    /// Lets the senders of rings that were silent for long ring the bell again. One heavy fence serves all of these
-    /// rings; they stay active, so each is polled once more before it depends on the bell.
+    /// Requires the senders of rings that were silent for long to ring the bell again. One heavy fence serves all of
+    /// these rings; they stay active, so each is polled once more before it depends on the bell.
     fn end_silent_polling(&mut self) {
         if !self.can_fence {
             return;
@@ -621,7 +621,8 @@ impl Shm {
         // An index or length that is invalid was garbled in shared memory: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
-        // The next frame of a stream comes while this one is copied.
+        // In a stream of frames, the next one arrives while this body is copied: its slot is fetched into the cache
+        // meanwhile.
         self.receivers[from as usize].consumer.prefetch();
         buffer.drain(&mut target[..bytes]);
         bytes

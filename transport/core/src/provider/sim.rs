@@ -2,8 +2,8 @@
 //! Provider `sim`: many ranks in one process on a simulated network, for tests.
 //!
 //! Underneath is a packet wire that loses, delays, duplicates and reorders ([`net`]); on top of it a small reliability
-//! layer ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows are so
-//! small that [`Full`] is an everyday result, and time passes only in calls of [`SimNet::advance`] and while a rank
+//! layer ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows may be
+//! so small that [`Full`] is a frequent result, and time passes only in calls of [`SimNet::advance`] and while a rank
 //! sleeps. The same seed and the same calls give the same result.
 
 mod flow;

@@ -57,7 +57,7 @@ impl Fabric {
     /// Sleeps until a doorbell or descriptor wakes it, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
         if let Some(sim) = &mut self.sim {
-            // Simulated time does not follow the clock.
+            // Simulated time does not follow the clock: instead of blocking, this call advances it.
             return sim.sleep(timeout);
         }
         self.shm.stats.sleeps.add(1);

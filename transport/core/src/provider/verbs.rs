@@ -269,8 +269,8 @@ impl<P: VerbsPort> Verbs<P> {
             .disown(place, &mut self.streams.links.rails)
     }
 
-    /// Registers memory of the program once, for many writes from this memory. `None`: it is registered already, or
-    /// cannot be registered.
+    /// Registers memory of the program once, for many writes from this memory. `None`: it is empty or registered
+    /// already, or cannot be registered.
     pub(super) fn keep_registered(&mut self, base: u64, bytes: u64) -> Option<LocalKey> {
         self.transfers
             .registry
@@ -279,7 +279,7 @@ impl<P: VerbsPort> Verbs<P> {
     }
 
     /// Registers memory of the program once; then any part of it can be exported to any peer. `None`: the memory is
-    /// registered already, or cannot be registered.
+    /// empty or one of our own, or cannot be registered.
     pub(super) fn expose(&mut self, base: u64, bytes: usize) -> Option<LocalKey> {
         let rails = &mut self.streams.links.rails;
         self.transfers.registry.owned.expose(base, bytes, rails)
@@ -603,7 +603,7 @@ const MOST_OTHERS: usize = 128;
 const MOST_DATAGRAM_BYTES: usize = 2048;
 /// A process with one rail gets bounce buffers until all its memory here is this many bytes.
 const MOST_MEMORY_BYTES: usize = 8 << 20;
-/// Maximum memory that a device's library uses for one completion, in bytes.
+/// Maximum memory that a device's library is assumed to use for one completion, in bytes.
 const COMPLETION_BYTES: usize = 64;
 /// While nothing waits for send completions, one of this many polls reads the send completion queue.
 const SENDS_EVERY: u64 = 16;

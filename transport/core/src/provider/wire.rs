@@ -14,7 +14,7 @@ use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, W
 
 /// A provider, as used by [`Fabric`](super::Fabric), which documents each call and when it may be made.
 pub(super) trait Provider {
-    /// The capabilities of the queue pair to a peer.
+    /// The capabilities toward a peer.
     fn caps(&self, peer: Peer) -> Caps;
 
     /// Posts a send.

@@ -193,8 +193,8 @@ fn group_mac(address: Ipv6Addr) -> Mac {
     Mac([0x33, 0x33, 0xff, one, two, three])
 }
 
-/// The checksum of an ICMPv6 message whose checksum field is 0; 0 for a message with a correct one. RFC 4443 section
-/// 2.3.
+/// The checksum of an ICMPv6 message whose checksum field is 0. If the message already has its correct checksum, the
+/// result is 0. RFC 4443 section 2.3.
 fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     let words = |bytes: &[u8]| -> u64 {
         let pairs = bytes.chunks(2);

@@ -227,7 +227,7 @@ fn altered_neighbour_solicitation_is_ignored() {
     for bytes in 0..request.len() {
         assert!(!is_accepted(&request[..bytes]), "{bytes}");
     }
-    // A frame with any inverted bit in the type or the rest is ignored, except in traffic class and flow label.
+    // A request is ignored if a bit of the Ethernet type, or of any byte behind the flow label, is inverted.
     for at in (12..14).chain(18..request.len()) {
         let mut changed = request.clone();
         changed[at] ^= 1;

@@ -96,7 +96,8 @@ pub struct QueuePairCounts {
     pub sent: u64,
     /// Number of received packets that were not for this queue pair, or arrived in the error state.
     pub dropped: u64,
-    /// Number of times that all unacknowledged packets were sent again, because of a NAK or a gap.
+    /// Number of times that all unacknowledged packets (with selective repeat, only those that have not arrived) were
+    /// sent again, because of a NAK or a gap.
     pub went_back: u64,
     /// Number of RNR NAKs received from the peer.
     pub rnr_naks: u64,

@@ -152,7 +152,7 @@ impl Requester {
         let fetches = work.fetches();
         let Ok(payload) = self.packet(self.cursor.index, psn, span, ack_request, (memory, headers))
         else {
-            // Failures are reported in the order of posting: requests posted earlier complete first.
+            // A failure is reported only when its request is the oldest one: requests posted earlier complete first.
             return match self.cursor.index {
                 0 => NextPacket::Failed(CompletionStatus::LocalProtection),
                 _ => NextPacket::Nothing,
@@ -367,7 +367,7 @@ impl Requester {
         }
         self.probe = TimeoutProbe::None;
         // All packets that were sent before the probe are acknowledged; packets sent after it may still be on their
-        // way.
+        // way, so they do not count as missing.
         if !self.unacked.is_before(sent_to) {
             return false;
         }

@@ -63,7 +63,7 @@ impl PacketLimits {
         self.ack_interval = packets.div_ceil(2).min(self.ack_interval_max);
     }
 
-    /// The span of the packet of a request that has `packet` PSNs of the request before it.
+    /// The span of one packet of a request: the packet that has `packet` PSNs of the request before it.
     pub(super) fn span(&self, work: &SendQueueEntry, packet: u32) -> PacketSpan {
         let rest = work.packets.saturating_sub(packet);
         let packets = match work.is_read() {
@@ -190,6 +190,7 @@ fn push_atomic(headers: &mut Headers, address: u64, key: u32, [swap, compare]: [
 
 /// Largest distance between two packets with AckReq in a long message, in packets, as in `rdma_rxe`.
 const ACK_INTERVAL_MAX: u32 = 64;
-/// Largest distance between two packets with AckReq for an rmpi peer, in packets. It is shorter because such a peer
-/// acknowledges a burst once, and an acknowledgement should be on its way before the window is full.
+/// Largest distance between two packets with AckReq for an rmpi peer, in packets. It is shorter than for other peers,
+/// because it costs few further acknowledgements: an rmpi peer sends one acknowledgement for a whole burst of requests
+/// (`replies.rs`). With a short distance, an acknowledgement is more likely to be on its way before the window is full.
 const ACK_INTERVAL_RMPI_MAX: u32 = 16;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets to and from queue pair 1 of host 1: a test builds those to it, and parses those from it.
+//! Packets to and from queue pair 1 of host 1: a test builds the packets to that queue pair, and parses the packets
+//! from it.
 
 use roce::Psn;
 use roce::format::{

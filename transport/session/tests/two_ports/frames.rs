@@ -98,7 +98,7 @@ impl Reader {
         self.to = to;
     }
 
-    /// Whether a part of a frame was received.
+    /// Whether the beginning of a frame was received, but not the whole frame.
     #[must_use]
     pub(crate) fn is_torn(&self) -> bool {
         self.from != self.to

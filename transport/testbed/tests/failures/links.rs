@@ -203,7 +203,7 @@ fn peer_computing_for_ten_minutes_is_not_lost() {
             let mut job = Job::calm(3, limits);
             job.assert_whole();
             job.net.pause(1, 600 * SECOND);
-            // More packets than the buffers of rank 1 can hold.
+            // Ranks 0 and 2 post more packets than the buffers of rank 1 can hold.
             for from in [0, 2] {
                 while job.try_send(from, 1, bytes) {}
             }

@@ -289,7 +289,7 @@ fn device_fatal_loses_all_peers_and_returns_all_memory() {
     // Work that is posted from now on completes too.
     assert!(job.try_send(0, 1, 40));
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-    // The other ranks receive nothing from this rank any more.
+    // The other ranks receive nothing from rank 0 any more, so rank 1 gives it up after a long silence.
     let before = job.net.now_ns();
     job.send(1, 0, 40);
     job.until("it is given up", |job| job.all[1].lost == [0]);

@@ -145,7 +145,7 @@ pub async fn all_to_all(rank: &mut TestRank) {
 
 pub async fn full_and_recovery(rank: &mut TestRank) {
     let (sender, receiver) = (0, rank.size - 1);
-    // There may be no room for a peer before the first contact.
+    // Before the first contact with a peer there may be no room for frames to it, so all ranks meet first.
     rank.barrier().await;
     if rank.me == sender {
         let made = |word| Head { word, ..head(4) };

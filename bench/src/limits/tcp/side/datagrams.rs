@@ -93,7 +93,8 @@ impl OneWayStream {
                     (limit, acknowledged_at) = (SpinLimit::default(), Instant::now());
                 }
                 Err(error) => {
-                    // The peer closes its socket after its last acknowledgement, which a later `recv` returns.
+                    // If the peer has closed its socket, this is no failure: the peer has sent its last acknowledgement
+                    // before that, and a later `recv` returns it.
                     if !is_closed(&error) {
                         self.retry(error, &mut limit)?;
                     }
@@ -168,8 +169,9 @@ fn read_number(packet: &[u8]) -> Option<u64> {
     is_whole.then_some(u64::from_le_bytes(*rest.first_chunk()?))
 }
 
-/// The size of RoCE's base transport header, and RoCE's path MTU over Ethernet of 1,500 bytes.
+/// The size of RoCE's base transport header.
 const HEAD_BYTES: usize = 12;
+/// RoCE's path MTU over Ethernet of 1,500 bytes.
 const PAYLOAD_BYTES: usize = 1024;
 const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
 #[allow(

@@ -92,7 +92,7 @@ pub(super) fn intent(function: &Function, param: &Param, method: Method) -> &'st
     }
     let special = matches!(param.kind.as_str(), "Status" | "Weights") || param.optional;
     match (param.kind.as_str(), param.direction, method) {
-        // The call uses only the address; the memory may be written later.
+        // No intent: the call uses only the address, and the memory may be written later.
         ("Buf", ..) if matches!(param.name.as_str(), "location" | "base") => "",
         ("Buf", _, Method::F08) => ", intent(in)",
         ("Buf" | "MutBuf", ..) => "",

@@ -88,7 +88,7 @@ fn launch(
     job.envs(env.iter().copied());
     let cookie = jobs::Cookie::new(scratch)?;
     let done = jobs::run(job, &cookie, Duration::from_secs(300))?;
-    // This removes what another launcher may leave behind; it is not an error.
+    // This call removes what another launcher has left behind; leftovers are not an error here.
     let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
     if done.success() {
         return Ok(done.stdout);

@@ -236,7 +236,7 @@ impl Launcher {
         job.envs(self.env.iter().chain(env).copied());
         let cookie = jobs::Cookie::new(build)?;
         let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
-        // This removes what another launcher may leave behind; it is not an error.
+        // This call removes what another launcher has left behind; leftovers are not an error here.
         let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
         if done.status.code() == Some(code) && !done.timed_out {
             return Ok(done.stdout);

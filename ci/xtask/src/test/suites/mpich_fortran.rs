@@ -103,7 +103,8 @@ impl MpichFortranSuite {
         let mut compiler = command(self.prefix.join("bin/rmpifort"));
         compiler.args(["-w", "-O1", "-g", "-DHAVE_CONFIG_H"]);
         if method != "f08" {
-            // These programs pass buffers of all types to the same procedure.
+            // These programs pass buffers of all types to the same procedure, which the compiler would otherwise
+            // reject.
             compiler.arg("-fallow-argument-mismatch");
         }
         compiler.arg("-J").arg(modules).arg("-I").arg(&self.build);

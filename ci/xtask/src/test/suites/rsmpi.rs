@@ -73,7 +73,8 @@ fn build(project: &Path, prefix: &Path) -> Result<(), String> {
         .env("MPICC", prefix.join("bin/rmpicc"))
         .env("LIBCLANG_PATH", libclang(project)?)
         .env("BINDGEN_EXTRA_CLANG_ARGS", format!("-I{}", headers.trim()))
-        // The examples deny warnings, and newer compilers have more of them.
+        // The examples turn warnings into errors, and newer compilers have more warnings; this option keeps them
+        // warnings.
         .env("RUSTFLAGS", "--cap-lints=warn");
     quiet(build, Duration::from_secs(1800)).map(|_| ())
 }

@@ -37,7 +37,8 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         true => lead(&by, &far, given).await,
         false => follow(&by, &far, given).await,
     }?;
-    // These receives are posted after those for the leaders' messages, because a leader may also send such blocks.
+    // Receives for blocks that are sent directly are posted only now: the sender may be a leader, and it sends such
+    // blocks after its messages to this leader.
     let mut alone = call.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {

@@ -97,8 +97,8 @@ async fn collect<V: Visit>(
     let mut early = BTreeMap::new();
     for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
-        // The leader is the first rank. If it sends its own block directly, that message comes after its other
-        // messages.
+        // No receive is posted yet for the block of the leader, the first rank: if the leader sends its own block
+        // directly, that message comes after its other messages.
         for rank in ranks.iter().skip(1) {
             if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
                 early.insert(*rank, pending);

@@ -86,8 +86,8 @@ impl FirstFrame<'_> {
         give_back_lent(node, &self.rx.consumer, from, index);
     }
 
-    /// Takes the frame out of the ring. Not for a body in a buffer, since only [`take_into`](Self::take_into) returns
-    /// the buffer.
+    /// Takes the frame out of the ring. If the body is in a buffer, call [`take_into`](Self::take_into) instead, which
+    /// also returns the buffer.
     #[inline(always)]
     pub fn take(self) {
         self.rx.last_frame = *self.polls;
@@ -125,8 +125,8 @@ impl Active {
         self.first = self.ranks.first().copied().unwrap_or(Self::NONE);
     }
 
-    /// Counts a batch. A caller that takes frame after frame from the first ring would never serve the others, nor its
-    /// own transfers: after [`MOST_BATCHES`] batches there is no first ring until the next poll.
+    /// Counts a batch. After [`MOST_BATCHES`] batches there is no first ring until the next poll: otherwise a caller
+    /// that takes frame after frame from the first ring might never serve the other rings, nor its own transfers.
     #[inline(always)]
     fn count_batch(&mut self) {
         self.batches += 1;

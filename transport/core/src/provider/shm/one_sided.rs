@@ -117,7 +117,7 @@ impl Shm {
                 flags: 0,
                 word: u64::from(immediate),
             };
-            // Room was checked at the start of this call, and only this process fills the ring.
+            // This cannot fail: room was checked at the start of this call, and only this process fills the ring.
             let _ = self.push(self.peer_of(to), head, &[]);
         }
         self.finished.push_back(Completion::Worked {

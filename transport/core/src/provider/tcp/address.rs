@@ -133,7 +133,7 @@ pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
 
 const VERSION: u8 = 2;
 const FIXED_BYTES: usize = 12;
-/// Four IPv6 addresses, or thirteen IPv4 addresses.
+/// Maximum number of bytes of addresses: room for four IPv6 addresses, or thirteen IPv4 addresses.
 const MOST_ADDRESS_BYTES: usize = 68;
 const MOST_HOST_BYTES: usize = 17;
 /// Maximum length of this part of a record, in bytes.

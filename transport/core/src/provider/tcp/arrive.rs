@@ -57,7 +57,7 @@ impl TcpRecvBuffer {
         &mut place[..bytes]
     }
 
-    /// A place for at most `bytes` bytes. Only for a buffer in which no bytes wait.
+    /// A place for at most `bytes` bytes. Call it only if no bytes wait in the buffer.
     fn place_for(&mut self, bytes: usize) -> &mut [u8] {
         self.make();
         &mut self.bytes[..bytes.min(BUFFER_BYTES)]
@@ -182,7 +182,7 @@ impl<S: Sockets> Tcp<S> {
         let Some(line) = line.filter(|line| line.rest.is_empty() && line.inflow.is_none()) else {
             return WordPoll::Poll;
         };
-        // If data are expected, little is received: they shall go directly to their target.
+        // If data are expected, only little is received into the buffer: the data shall go directly to their target.
         let most = if side.expects_data == 0 {
             HEADER_BYTES + MOST_FRAME_BYTES + 1
         } else {
@@ -317,7 +317,8 @@ impl<S: Sockets> Tcp<S> {
             return Ok((0, 0));
         };
         let Some(inflow) = inflow else {
-            // If data are expected or may follow, little is received: they shall go directly to their target.
+            // If data are expected or may follow, only little is received into the buffer: the data shall go directly
+            // to their target.
             let place = match (side.expects_data, side.announces) {
                 (0, false) => buffer.place(),
                 (0, true) => buffer.place_of(BEFORE_BYTES),

@@ -41,7 +41,7 @@ impl<S: Sockets> TcpLinks<S> {
         }
         self.take_turns();
         while let Some(caller) = self.unproven.take_late(self.now_ns) {
-            // The caller may be computing: no warning.
+            // The user is not warned: the caller may just be computing.
             self.close(caller.stream.sock);
         }
         self.resume_accepting();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Choice of the congestion control algorithm. The hosts of a job are near each other, and its messages come in bursts
-//! with pauses between them. BBR measures rates, and takes the pauses for low bandwidth: after small messages it sends
-//! large ones at a tenth of what the network carries. Cubic and Reno react to losses only, so pauses do not slow them
-//! down.
+//! with pauses between them. BBR measures rates, and takes the pauses for low bandwidth: after small messages it may
+//! send large ones at a tenth of what the network carries. Cubic and Reno react to losses only, so pauses do not slow
+//! them down.
 
 /// The congestion control algorithm that the user selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -163,7 +163,7 @@ impl<S: Sockets> TcpLinks<S> {
     pub(super) fn try_again(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let call = self.find(peer).and_then(|side| side.call.as_ref());
-        // This process may have polled late: a connection that was established in time is not treated as late.
+        // This process may have polled late: a connection that has been established by now is continued, not ended.
         let late = call.map(|call| call.late(now_ns)).unwrap_or_default();
         late.into_iter()
             .for_each(|sock| self.continue_call(peer, sock));
@@ -561,7 +561,7 @@ impl<S: Sockets> TcpLinks<S> {
             };
             let hello = match hello {
                 Err(HandshakeFault::Version(version)) => {
-                    // The caller compares versions itself, and can report the difference.
+                    // The RIDDLE contains the version of this process, so the caller can report the difference too.
                     caller
                         .stream
                         .enqueue(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
@@ -654,8 +654,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.join(peer, line, (ack, rails));
     }
 
-    /// Warns that connections are closed to make room for others, `caller` among them, if unauthenticated connections
-    /// have been too many for long.
+    /// If there have been too many unauthenticated connections for long: warns that some of them, such as `caller`, are
+    /// closed to make room for others.
     fn complain_of_many(&mut self, caller: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
         let is_long = self.unproven.is_long_crowded(now_ns);

@@ -84,7 +84,7 @@ struct FakeByteQueue {
 }
 
 impl FakeByteQueue {
-    /// Accepts bytes. `more`: they leave with those that follow; else they leave now.
+    /// Accepts bytes. `more`: the bytes leave with those that follow; else they leave now.
     fn send(&mut self, at_ns: u64, bytes: Vec<u8>, more: bool) {
         self.held.extend(bytes);
         if !more {

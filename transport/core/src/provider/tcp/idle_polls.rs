@@ -93,7 +93,7 @@ mod tests {
         let (few, readings) = polls(&mut rest, 640, 64, 30);
         assert!(few <= 11 && readings <= 640 / CLOCK_EVERY + 11);
         assert!(!rest.is_seldom());
-        // Nothing is known before the first reading of the clock.
+        // Turns before the first reading of the clock may be skipped: only the clock shows that turns are rare.
         let (some, _) = polls(&mut rest, 640, 64, 1_000_000);
         assert!(rest.is_seldom() && some > 640 - CLOCK_EVERY, "{some}");
         assert!(polls(&mut rest, 640, 64, 30).0 <= 13);

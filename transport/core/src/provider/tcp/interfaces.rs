@@ -66,7 +66,7 @@ pub(super) fn choose(
             list(&offers, true)
         ));
     }
-    // A host without a network uses its loopback addresses.
+    // The job is on this host only, and no address leads to other hosts: loopback addresses are used.
     for offer in &mut offers {
         if offer.interface.is_loopback {
             offer.unfit = None;

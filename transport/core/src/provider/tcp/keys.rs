@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of memory of this process that peers may access. A key is valid only if it is in this table, word for word
 //! and for the peer that uses it; its `check` is an unguessable number. Every access looks the key up again, so no
-//! memory is accessed after its key was withdrawn.
+//! memory is accessed under a key that was withdrawn.
 
 use std::collections::HashMap;
 

@@ -331,7 +331,7 @@ impl<S: Sockets> TcpLinks<S> {
                 break;
             };
             let had = out.large_at();
-            // Holding large packets back for others would save nothing.
+            // Only small packets are held back: holding a large packet back for others would save nothing.
             let (itself, is_small) = match out {
                 TcpOutgoing::Packet { total, .. } => (1, total <= SMALL_BYTES),
                 TcpOutgoing::Bytes { .. } => (0, true),

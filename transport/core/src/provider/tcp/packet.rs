@@ -53,7 +53,8 @@ pub(super) const KEY_BYTES: usize = 24;
 pub(super) const ANNOUNCE_BYTES: usize = KEY_BYTES + FRAME_BYTES;
 /// Maximum number of bytes of data in one packet.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// Maximum number of bytes of unsolicited data. The transfer of more takes so long that a request for them adds little.
+/// Maximum number of bytes of unsolicited data. Larger data take so long to transfer that a request for them adds
+/// little time.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
 /// The kind of a packet.

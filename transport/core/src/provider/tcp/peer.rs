@@ -30,9 +30,9 @@ pub(super) struct TcpPeer {
     /// accepted nothing.
     pub(super) silent_ns: u64,
     pub(super) has_complained: bool,
-    /// The number that follows that of the last packet that was completely sent, over any connection. The
-    /// acknowledgement in the peer's handshake may be older than that: more packets may have arrived over a connection
-    /// that broke later.
+    /// The number that follows that of the last packet that was completely sent, over any connection. The peer may
+    /// acknowledge all packets before this number, even if the acknowledgement in its handshake covers fewer: the
+    /// others may have arrived over a connection that has broken since.
     pub(super) sent_end: u32,
     /// `expects`: number of work requests that the peer has to answer. `expects_data`: number of those among them that
     /// move large data.

@@ -11,10 +11,10 @@
 //!
 //! For a rail the attempts in HELLO and the acknowledgements are 0. A process that does not support rails sends 0
 //! connections, and rejects a HELLO for a rail. After a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams
-//! begin. A MAC is computed with the keys of the two jobs over the side that makes it, all of HELLO, the host's nonce
-//! and the bytes after the MAC. So a MAC proves the key for this connection only, in one direction, and does not reveal
-//! the key. A number in HELLO does not identify the caller to every process: two processes of another job may use the
-//! same number for different callers. The caller proves first: a port scanner gets no information.
+//! begin. A MAC is computed with the keys of the two jobs over the name of the side that makes it, all of HELLO, the
+//! host's nonce and the bytes after the MAC. So a MAC proves the key for this connection only, in one direction, and
+//! does not reveal the key. A number in HELLO does not identify the caller to every process: two processes of another
+//! job may use the same number for different callers. The caller proves first: a port scanner gets no information.
 
 use std::fmt;
 use std::hash::Hasher;

@@ -88,7 +88,7 @@ impl ConnectionLoad {
 /// The rails of a peer.
 #[derive(Debug, Default)]
 pub(super) struct TcpRails {
-    /// Connections that the peer allows with this process; 0: it does not support rails.
+    /// Number of connections that the peer allows with this process; 0: the peer does not support rails.
     pub(super) allowed: u8,
     pub(super) all: Vec<TcpRail>,
     pub(super) calls: Vec<RailCall>,

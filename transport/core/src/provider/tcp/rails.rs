@@ -216,7 +216,7 @@ impl<S: Sockets> TcpLinks<S> {
             return Err(Some("without a first one"));
         };
         if side.line.is_none() {
-            // An earlier line may just have been evicted.
+            // If there was a line before, it may just have been evicted: then the request is no violation.
             let was_there = side.peer_attempt != 0 || side.attempt != 0;
             return Err((!was_there).then_some("without a first one"));
         }
@@ -390,7 +390,8 @@ impl<S: Sockets> TcpLinks<S> {
                 rail.doubted_ns = Some(now_ns);
                 self.request_ack(peer);
             }
-            // A peer that has not replied does not poll: the time of the rail starts when the peer replies.
+            // The peer has not replied, so it is probably not polling: the time of the rail starts when the peer
+            // replies.
             Some(_) if !has_answered => rail.doubted_ns = Some(now_ns),
             Some(since_ns) if now_ns.saturating_sub(since_ns) >= STALL_NS => {
                 self.rail_broke(peer, sock);

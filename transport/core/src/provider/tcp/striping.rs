@@ -192,11 +192,11 @@ impl TcpTransfers {
             links.counts.striped.add(1);
         }
         links.watch(peer, sock);
-        // Requests made together leave together.
+        // Sending is left to this event, so requests made together leave together.
         links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
         if let Some(rail) = links.rail(peer, sock) {
             if rail.load.is_idle() {
-                // Until now, no data were expected over the rail.
+                // Until now, no data were expected over the rail, so the time in which data must move starts now.
                 (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
             }
             rail.load.request(piece.bytes);

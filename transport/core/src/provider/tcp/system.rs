@@ -51,7 +51,7 @@ impl System {
         let describe = |error: io::Error| format!("no connections can be waited for: {error}");
         for (listener, _) in &listeners {
             listener.set_nonblocking(true).map_err(describe)?;
-            // Many processes may connect while this process computes.
+            // Sets a longer accept queue, because many processes may connect while this process computes.
             // SAFETY: takes no memory.
             if unsafe { libc::listen(listener.as_raw_fd(), MOST_WAITING) } != 0 {
                 return Err(describe(io::Error::last_os_error()));
@@ -321,8 +321,8 @@ impl Sockets for System {
 
     fn push(&mut self, sock: Sock) {
         if let Ok(stream) = self.stream(sock) {
-            // The option is set already; setting it again sends what is pending. Otherwise the system sends that 200 ms
-            // later.
+            // The option is set already; setting it again sends the bytes held back. Otherwise the system may send them
+            // only after 200 ms.
             _ = stream.set_nodelay(true);
         }
     }
@@ -377,7 +377,7 @@ impl Sockets for System {
         };
         if let Ok(stream) = self.stream(sock) {
             let descriptor = stream.as_raw_fd();
-            // Fails only for a descriptor that is not watched.
+            // This fails only for a descriptor that is not watched.
             _ = self.watch(libc::EPOLL_CTL_MOD, descriptor, sock.into(), events);
         }
     }
@@ -385,7 +385,7 @@ impl Sockets for System {
     fn watch_listeners(&mut self, wants: bool) {
         let events = if wants { libc::EPOLLIN } else { 0 };
         for listener in &self.listeners {
-            // Fails only for a descriptor that is not watched.
+            // This fails only for a descriptor that is not watched.
             _ = self.watch(libc::EPOLL_CTL_MOD, listener.as_raw_fd(), LISTENER, events);
         }
     }
@@ -664,7 +664,7 @@ mod tests {
     fn the_chosen_congestion_control_is_set_on_both_ends() {
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let (mut system, port, _) = System::open(&here, None).unwrap();
-        // Every system has this algorithm, and every user may choose it.
+        // Every Linux system has Reno, and every user may choose it.
         system
             .choose_congestion(TcpCongestion::Named("reno"))
             .unwrap();

@@ -201,7 +201,7 @@ impl TcpTransfers {
             let bytes = work.bytes();
             links.want_rails(peer, bytes);
             if links.shares(peer, bytes) && work.fits_key() {
-                // Each piece of the read is counted when it is requested.
+                // The read itself is not counted: each of its pieces is counted when it is requested.
                 self.queue(peer).unanswered -= 1;
                 self.share(peer, id);
                 return true;
@@ -514,7 +514,8 @@ impl TcpTransfers {
         };
         let may_be = match work.kind {
             WorkKind::Read => !is_done || work.bytes() == 0,
-            // While the last packet of the write is unacknowledged, the write's memory is still in use by packets.
+            // A reply that comes before the last packet is acknowledged is invalid: packets still use the write's
+            // memory.
             WorkKind::Write => {
                 let session = &links.of(peer).session;
                 work.last

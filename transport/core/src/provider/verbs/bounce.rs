@@ -69,8 +69,8 @@ impl Bounces {
         self.buffers.len() * self.each_bytes
     }
 
-    /// Takes a buffer that is registered on this rail, or registers one; `None`: all are in use, or no more memory may
-    /// be locked.
+    /// Takes a buffer that is registered on this rail, or registers one; `None`: all are in use, or none can be
+    /// registered.
     pub(super) fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], rail: u8) -> Option<Bounce> {
         let rail = usize::from(rail);
         let is_known = |number: &u32| {

@@ -295,7 +295,8 @@ impl VerbsPort for VerbsDevice {
         };
         let bits = access_bits(access, self.facts.atomics);
         let region = match register(bits) {
-            // The program also sends from read-only memory, such as constants.
+            // The program may also send from read-only memory, such as constants: that is registered without write
+            // access.
             Err(error) if access == RegionAccess::Read && error.errno == libc::EFAULT => {
                 register(IBV_ACCESS_REMOTE_READ)
             }

@@ -3,9 +3,9 @@
 //! arrive in order over their peer's queue pair, one by one, while nothing else is pending. Everything else takes the
 //! general path (`arrive.rs`), and is returned by the next poll.
 //!
-//! Such a message is delivered as soon as its sender is verified. The remaining work for it ([`PendingWord`]) is
-//! postponed to the next poll, and is done before other code looks at the stream: the effect is the same as if the
-//! packet had arrived only then.
+//! A message on the fast path is delivered as soon as its sender is verified. The remaining work for the message
+//! ([`PendingWord`]) is postponed to the next poll, and is done before other code looks at the stream: the effect is
+//! the same as if the packet had arrived only then.
 
 use session::{Ack, Slot};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lets the owner of the data carry out reads as writes, if a device supports hardly any reads in flight or the user
-//! has configured it. The reader sends a request in a packet of the stream, with keys to its own memory; the owner
+//! has configured that. The reader sends a request in a packet of the stream, with keys to its own memory; the owner
 //! writes there, over all rails between the two processes, and reports the outcome in another packet. For the caller,
 //! such a read is like any other.
 //!
@@ -269,7 +269,7 @@ impl VerbsTransfers {
         if self.works.len() >= MOST_PEER_FETCHES {
             return self.answer_fetch(streams, peer, number, WorkOutcome::Unreachable);
         }
-        // The peer's device checks the keys of its memory.
+        // The keys of the peer's memory are not checked here: the peer's device checks them.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
         let errand = PeerFetch { number, check };
         let work = self.errand(peer, (address, bytes), (target, keys), errand);
@@ -335,7 +335,7 @@ impl VerbsTransfers {
             if let Some(link) = streams.links.peers.link(PeerPath { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
-            // The completion of requests in flight shows when the device has stopped reading.
+            // If requests are in flight, their completions show when the device has stopped reading.
             if is_idle {
                 self.finish(streams, index);
             } else {

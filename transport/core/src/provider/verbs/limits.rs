@@ -138,7 +138,7 @@ impl NetTerms {
     }
 
     /// The acknowledgement timeout in the form that queue pairs take, the exponent n of 4.096 µs × 2^n, rounded up. At
-    /// most 27, so that it can grow after a break.
+    /// most 27, so that the exponent can grow after a break.
     pub(super) fn timeout_exp(&self) -> u8 {
         let us = u64::from(self.answer_ms) * 1000;
         let reaches = |power: &u8| 4096 << power >= us * 1000;
@@ -191,7 +191,8 @@ fn not_ready_us(code: u8) -> u32 {
     }
 }
 
-/// Largest exponent from the settings: 4.096 µs × 2^27 is nine minutes. Four larger values fit into five bits.
+/// Largest exponent from the settings: 4.096 µs × 2^27 is nine minutes. The field of a queue pair has five bits, so 28
+/// to 31 remain for the increments after breaks (`MOST_EXTRA_TIMEOUT` in `pair.rs`).
 const MOST_TIMEOUT_EXP: u8 = 27;
 
 #[cfg(test)]

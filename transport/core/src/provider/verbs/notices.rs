@@ -85,7 +85,7 @@ impl From<Vec<String>> for VerbsNotices {
 }
 
 const MOST_WARNINGS: usize = 16;
-/// When full, the oldest change is dropped.
+/// Maximum number of port changes kept; when another one occurs, the oldest is dropped.
 const MOST_CHANGES: usize = 64;
 
 #[cfg(test)]

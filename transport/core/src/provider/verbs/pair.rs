@@ -67,7 +67,7 @@ enum PairHealth {
 }
 
 impl ReliablePair {
-    /// Memory of one queue pair, in bytes, with the send queue that the device's library allocates.
+    /// Memory of one queue pair, in bytes, including an estimate of the send queue that the device's library allocates.
     pub(super) fn most_bytes(limits: &NetLimits) -> usize {
         let entry = size_of::<PostedRequest>() + QUEUE_ENTRY_BYTES;
         size_of::<Self>() + limits.send_depth as usize * entry
@@ -334,7 +334,7 @@ impl ReliablePairs {
             .any(|pair| pair.path == path && !pair.is_whole())
     }
 
-    /// Posts a note over a queue pair. `false`: the send queue is full.
+    /// Posts a note over a queue pair. `false`: no slot is free, or the send queue is full.
     pub(super) fn post_note<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -517,7 +517,7 @@ const MOST_EXTRA_TIMEOUT: u8 = 4;
 /// When the last work request of a broken queue pair has come back, the queue pair stays for this many polls that drain
 /// the completion queues of receives.
 const SILENT_POLLS: u8 = 2;
-/// Memory that a device's library allocates for one send queue entry, in bytes.
+/// Memory that a device's library is assumed to allocate for one send queue entry, in bytes.
 const QUEUE_ENTRY_BYTES: usize = 128;
 
 #[cfg(test)]

@@ -46,9 +46,9 @@ impl<P: VerbsPort> VerbsLinks<P> {
         if !has_room {
             self.evict_one();
         }
-        // The device has no more queue pairs: stay with datagrams for now.
         let made = has_room.then(|| self.make_pair(path).ok()).flatten();
         let Some(index) = made else {
+            // No queue pair can be made now: packets go as datagrams until the next attempt.
             if let Some(link) = self.peers.link(path) {
                 link.connection.retry_after(now_ns + REFUSED_NS);
             }
@@ -94,7 +94,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let state = link.connection.state();
         match state {
             CarrierState::Disconnected => {}
-            // Not counted as a break: no packet has been sent over this queue pair.
+            // This is not counted as a break: no packet has been sent over this queue pair.
             CarrierState::Connecting { end } | CarrierState::Accepted { end } => {
                 self.break_quietly(end)
             }

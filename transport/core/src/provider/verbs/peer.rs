@@ -45,7 +45,8 @@ pub(super) struct VerbsPeer {
     pub(super) timer_ns: u64,
     /// How long the peer has not answered.
     silence: Silence,
-    /// Why the peer was given up. Boxed twice: there are thousands of peers, and hardly any of them is ever given up.
+    /// Why the peer was given up. The text is boxed twice, to take 8 bytes here instead of 16: there are thousands of
+    /// peers, and hardly any of them is ever given up.
     lost: Option<Box<Box<str>>>,
 }
 
@@ -369,7 +370,8 @@ const MOST_DOUBLINGS: u8 = 5;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-// The number that every packet carries lies beside a field that every post reads anyway.
+// The number that every packet carries (`source_number`) lies beside a field that every post accesses anyway
+// (`packets`), most likely in one cache line.
 const _: () =
     assert!(offset_of!(VerbsPeer, source_number).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 

@@ -179,7 +179,7 @@ fn nearness(one: &PortAddress, other: &PortAddress) -> Option<u32> {
         // Only ports of one subnet (the prefix of 64 bits) reach each other: no routers between subnets are expected.
         LinkLayer::Infiniband => (common >= 64).then_some(64),
         LinkLayer::Ethernet if one_is_v4 != other_is_v4 || !one.may_reach(other) => None,
-        // The prefix lengths are not known; most networks have /24.
+        // The prefix lengths are not known. Most networks have /24, so further common bits do not count.
         LinkLayer::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
         LinkLayer::Ethernet => Some(common.min(64) / 4),
     }

@@ -14,8 +14,8 @@ use super::wire::LinkMessage;
 use crate::Peer;
 
 impl<P: VerbsPort> VerbsLinks<P> {
-    /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), or no address
-    /// handle can be made.
+    /// Destination of datagrams for a peer; `None`: its address is not known yet (it is requested then), no address
+    /// handle can be made now, or all rails are lost.
     pub(super) fn destination_of(&mut self, path: PeerPath) -> Option<DatagramDestination> {
         if self.rails.is_all_lost() {
             self.lose_with_all(path);
@@ -51,7 +51,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
         }
         let mut opened = self.rails[path.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(path.at()) {
-            // `find_port_again` has sent the port's new address to the peers, which may have created the handle.
+            // `find_port_again` may have created the handle, to send the port's new address to this peer.
             if let Some(handle) = self.peers.link(path)?.handle {
                 return Some(DatagramDestination {
                     handle,
@@ -135,7 +135,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let remote = self.peers.of(peer.0);
         remote.host = host;
         if remote.main.address.is_none() {
-            // If the link does not work, the traffic over it detects that.
+            // Only the ports of this process are checked here: whether a link works is found out by the traffic over
+            // it.
             let serves = |link: &PeerPort| self.rails.serves(link.rail);
             remote.set_links(links, serves);
             let peer = peer.0;
@@ -196,7 +197,8 @@ impl<P: VerbsPort> VerbsLinks<P> {
         let overdue: Vec<_> = overdue.collect();
         if again || !overdue.is_empty() {
             let silent_ns = remote.still_silent(now_ns);
-            // A process that computes does not answer either, but then its device does.
+            // Silence by itself does not suffice, since a process that computes is silent too: a work request must have
+            // failed as well.
             let has_moved = remote.more.as_ref().is_some_and(|more| more.moves > 0);
             let is_suspected = remote.main.is_suspected
                 || (has_moved && remote.others().iter().any(|link| link.is_suspected));

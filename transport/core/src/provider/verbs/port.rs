@@ -269,9 +269,9 @@ pub(crate) struct Depths {
 /// Remote access to a memory region. Requests of this process may read it, and write to it except with `OwnRead`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionAccess {
-    /// None.
+    /// No remote access.
     Own,
-    /// None; this process might have no write access to the memory.
+    /// No remote access; this process itself might have no write access to the memory.
     OwnRead,
     /// Reads.
     Read,

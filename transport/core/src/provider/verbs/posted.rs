@@ -83,7 +83,7 @@ impl PostedRequests {
         self.posted.iter().map(bytes).sum()
     }
 
-    /// Whether any outstanding read is unreliable.
+    /// Whether any outstanding read is unproven.
     pub(super) fn has_unproven(&self) -> bool {
         let is_doubted =
             |posted: &PostedRequest| matches!(posted, PostedRequest::Part { unproven: true, .. });
@@ -104,7 +104,7 @@ impl PostedRequests {
 
     /// Handles a successful completion of work request `number`. Returns the last request that has certainly succeeded,
     /// for [`ended`](Self::ended), and whether a request must be posted behind `number`: `true` if `number` is an
-    /// unreliable read, and no later completion is pending that could prove it.
+    /// unproven read, and no later completion is pending that could prove it.
     #[inline(always)]
     pub(super) fn completed(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;

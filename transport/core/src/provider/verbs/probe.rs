@@ -131,7 +131,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.peers.arm(path.peer, now_ns);
             }
             Miss::Less => {
-                // A new attempt: the peer may have connected an end with the larger MTU already.
+                // This begins a new attempt, because the peer may have connected an end with the larger MTU already.
                 link.connection.connect(end, now_ns);
                 self.resend_with_echo(path, 0);
             }

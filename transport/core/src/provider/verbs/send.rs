@@ -168,7 +168,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         while let Some(remote) = self.links.peers.get_mut(peer)
             && let Some(due) = remote.session.next_unsent()
         {
-            // A packet that announces a write must not overtake the write.
+            // If packets announce writes, a packet is sent only when no read or write has to be posted before it: it
+            // must not overtake a write.
             let sent = match remote.pair_for_sends() {
                 _ if remote.immediates != 0 && !remote.is_ready() => false,
                 Some(pair) => self.send_over(peer, pair, due),

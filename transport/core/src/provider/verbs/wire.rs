@@ -195,7 +195,7 @@ pub(super) fn moved(source: u32, address: PortAddress) -> [u8; NOTE_BYTES] {
 }
 
 /// Parses a received message. `bytes` is its beginning, or all of it if it is no longer than a header; `length` is that
-/// of the whole message. `None`: the message is not of this version.
+/// of the whole message. `None`: the message is not of this version, or malformed.
 #[inline(always)]
 pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let header = bytes.first_chunk::<HEADER_BYTES>();

@@ -729,7 +729,8 @@ impl VerbsTransfers {
         divide(work.bytes, rails, streams.links.limits.striped_bytes / 2)
     }
 
-    /// Moves a waiting work to the rail that is best now. `false`: there is none, and the work has ended.
+    /// Moves a waiting work to the rail that is best now. `false`: there is no such rail, and the work has ended; an
+    /// announced write waits instead (`true`).
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         streams: &mut VerbsStreams<P>,

@@ -22,7 +22,7 @@ pub(super) struct Works {
     all: Slab<Work>,
     /// Number of works ever begun.
     serial: u64,
-    /// Bytes of unreliable reads in flight.
+    /// Bytes of unproven reads in flight.
     unproven_bytes: u64,
 }
 
@@ -158,7 +158,8 @@ impl Works {
         }
     }
 
-    /// Moves a waiting work to the rail that is best now. `false`: there is no such rail, and the work fails.
+    /// Moves a waiting work to the rail that is best now. `false`: there is no such rail, and the work fails; an
+    /// announced write waits instead (`true`).
     pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
@@ -285,7 +286,8 @@ impl Works {
         let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
         let most = work.most_part_bytes(facts, route.part_bytes);
         while work.posted < all {
-            // If unproven reads are outstanding, a later request proves this one.
+            // Only a read without unproven reads before it gets its proof here, as a second request (W3); any other
+            // read is proved by a later request.
             let alone = unproven && !pair.requests.has_unproven();
             let requests = 1 + usize::from(alone);
             let full =
@@ -403,7 +405,7 @@ impl Works {
         has_other
     }
 
-    /// Subtracts an ended part of a read from the unreliable bytes in flight.
+    /// Subtracts an ended part of a read from the unproven bytes in flight.
     fn subtract_unproven(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
@@ -419,7 +421,7 @@ impl Works {
         let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
         let lost = peers.get(work.peer).is_none_or(|remote| remote.is_lost());
-        // Nothing more is posted for a peer that is lost.
+        // For a lost peer nothing more is posted, so a work to it settles as soon as none of its parts is in flight.
         if work.in_flight != 0 || !(all || bad || work.again || lost) {
             return Settled::InFlight;
         }

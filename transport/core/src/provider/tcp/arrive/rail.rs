@@ -20,7 +20,7 @@ impl<S: Sockets> Tcp<S> {
     /// Polls the rails on which something is expected. `true`: something has arrived.
     pub(in crate::provider::tcp) fn take_of_rails(&mut self) -> bool {
         let mut has_come = false;
-        // A rail that ends meanwhile is removed from the list. Going backwards, no other rail is skipped.
+        // A rail that ends meanwhile is removed from the list. The loop runs backwards, so it skips no other rail then.
         for index in (0..self.links.moving.len()).rev() {
             if let Some(one) = self.links.moving.get(index).copied() {
                 has_come |= self.take_rail(one.peer, one.sock);
@@ -58,7 +58,7 @@ impl<S: Sockets> Tcp<S> {
             if self.links.rail(peer, sock).is_some() {
                 self.links.watch(peer, sock);
                 self.links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
-                // Other rails may have ended, or not be made yet.
+                // Makes rails that are missing because they ended or were not made yet.
                 self.links.want_rails(peer, u64::MAX);
             }
             self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));

@@ -44,7 +44,7 @@ fn a_write_completed_while_the_queue_is_full_is_answered() {
         world.all[0].take(1, &mut full);
     }
     assert!(inflow(&world).is_some());
-    // After one more poll, the process sleeps until an event.
+    // This poll has room, so it ends the write. Then rank 0 sleeps until an event.
     world.all[0].poll(&mut Completions::new());
     assert!(inflow(&world).is_none());
     world.all[0].prepare_sleep();

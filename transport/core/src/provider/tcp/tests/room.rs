@@ -35,7 +35,7 @@ fn buffers_released_without_a_connection_are_reported_later() {
         if is_crowded {
             crowd_out(&mut world);
         } else {
-            // Rank 0 now waits for buffers, which rank 1 does not detect.
+            // Rank 0 now waits for buffers; rank 1 does not detect this.
             _ = world.all[0].post_send(Peer(1), HEAD, &large).unwrap_err();
             (0..1000).for_each(|_| world.turn());
             world.all[1].links.hang_up(0);

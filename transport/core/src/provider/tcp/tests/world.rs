@@ -17,11 +17,11 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) struct World {
     pub(super) net: FakeStreams,
     pub(super) all: Vec<Tcp<FakeSockets>>,
-    /// Frames that arrived, by receiver and sender.
+    /// Number of frames that arrived, by receiver and sender.
     pub(super) received: Vec<Vec<u32>>,
-    /// Works that succeeded, by process.
+    /// Number of works (one-sided operations) that succeeded, by process.
     pub(super) worked: Vec<u32>,
-    /// Works that have ended, with any outcome.
+    /// Number of works that have ended, with any outcome.
     pub(super) ended: u32,
     /// Processes that take no turns: they compute.
     pub(super) busy: Vec<u32>,

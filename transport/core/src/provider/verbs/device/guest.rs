@@ -72,7 +72,7 @@ impl GuestMemory {
 }
 
 fn memory() -> NonNull<u8> {
-    // Aligned, and never freed.
+    // The memory is aligned, and never freed.
     NonNull::from(Box::leak(vec![0u64; BLOCK_BYTES / 8].into_boxed_slice())).cast()
 }
 

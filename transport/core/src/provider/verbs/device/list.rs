@@ -182,7 +182,7 @@ fn link_of(attributes: &ibv_port_attr) -> Option<LinkLayer> {
     match u32::from(attributes.link_layer) {
         IBV_LINK_LAYER_INFINIBAND => Some(LinkLayer::Infiniband),
         IBV_LINK_LAYER_ETHERNET => Some(LinkLayer::Ethernet),
-        // Devices that are older than the field leave it 0.
+        // Drivers that are older than the field `link_layer` leave it 0; a LID shows that the link is InfiniBand.
         0 if attributes.lid != 0 => Some(LinkLayer::Infiniband),
         _ => None,
     }

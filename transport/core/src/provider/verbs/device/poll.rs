@@ -30,7 +30,7 @@ impl VerbsDevice {
     #[inline]
     pub(super) fn take_done(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
-            // The usual case; most polls return no completion.
+            // This is the usual case, and most of these polls return no completion.
             let wanted = BATCH.min(done.len());
             let got = self.poll_into(which, wanted);
             if got == 0 {

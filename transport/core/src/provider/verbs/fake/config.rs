@@ -19,7 +19,7 @@ pub struct FakeConfig {
     pub loss_permille: u32,
     /// Datagrams delivered twice, per 1000.
     pub duplicate_permille: u32,
-    /// Packets of reliable queue pairs lost, per 1000; from 500 on, hardly any work request succeeds.
+    /// Packets of reliable queue pairs lost, per 1000; from 500 on, queue pairs keep breaking.
     pub pair_loss_permille: u32,
     /// Work requests that break a reliable queue pair, per 1000; half of these requests are carried out first.
     pub break_permille: u32,
@@ -141,18 +141,18 @@ impl FakeConfig {
             break_permille: narrow(some(60)),
             answer_ns,
             not_ready_ns: 2_000 + some(20_000),
-            // While a process is suspended, other processes run into their limits; a port that is down for less than
-            // eight answer timeouts only delays packets.
+            // Other processes may run into their limits while a process is suspended for so long.
             most_away_ns: match some(600_000) {
                 0 => 0,
                 time => time.max(2_000),
             },
             away_permille: narrow(some(500)),
-            // A port that is down most of the time carries nothing.
+            // Up to 20 answer timeouts: a port that is down for less than eight only delays packets.
             most_down_ns: match some(20 * answer_ns) {
                 0 => 0,
                 time => time.max(20_000),
             },
+            // At most 200, since a port that is down most of the time would carry nothing.
             down_permille: narrow(some(200)),
             infiniband: some(4) == 1,
             packet_bytes: 256 << narrow(some(4)),
@@ -170,7 +170,7 @@ impl FakeConfig {
             ..Self::calm(seed)
         };
         if config.most_sends == 1 {
-            // The write that proves a read needs a second slot of the send queue.
+            // There are no empty reads then: the write that proves a read would need a second slot of the send queue.
             config.empty_read_permille = 0;
         }
         // Only devices that the kernel implements in software have unreliable reads.

@@ -433,7 +433,7 @@ impl FakeNetState {
 
 impl FakeAdapter {
     /// When the port comes up again or its process runs again, whichever is earlier; `None`: the port is up and its
-    /// process runs.
+    /// process runs, or the process has ended or the device is lost.
     fn comes_back(&self) -> Option<u64> {
         let toggles = [self.up, self.running];
         let off = toggles

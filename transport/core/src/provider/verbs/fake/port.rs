@@ -224,7 +224,7 @@ impl VerbsPort for FakePort {
         Ok(())
     }
 
-    /// None: the time of this network is simulated.
+    /// There is no descriptor: the time of this network is simulated.
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -203,7 +203,6 @@ impl FakeNetState {
         let Some((work, is_oldest)) = pair.next_to_leave(adapter.facts.reads) else {
             return;
         };
-        // Local errors are reported after all requests posted earlier have ended.
         let fault = pair.fault.filter(|fault| !fault.carried_out);
         let gathered = match &work.body {
             _ if fault.is_some() => None,
@@ -214,6 +213,7 @@ impl FakeNetState {
             FakeBody::Piece(piece) => adapter.regions.load(*piece),
         };
         let Some(bytes) = gathered else {
+            // A local error is reported only when all requests posted earlier have ended.
             if is_oldest {
                 let status = fault.map(|fault| fault.status);
                 self.break_as_planned(serial, status.unwrap_or(WorkStatus::LocalProtection));
@@ -484,7 +484,7 @@ impl FakeNetState {
         }
     }
 
-    /// Breaks the queue pair because of a peer's request. An event reports that, no completion.
+    /// Breaks the queue pair because of a peer's request. An event reports that; there is no completion for it.
     pub(super) fn break_silently(&mut self, serial: u32) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;

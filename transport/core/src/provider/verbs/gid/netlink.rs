@@ -115,7 +115,7 @@ fn link(body: &[u8]) -> Option<NetlinkReply> {
 /// Parses a message about an address. Body: family, prefix length, flags, scope (a byte each), link index.
 fn address(body: &[u8]) -> Option<NetlinkReply> {
     const ADDRESS: u16 = 1;
-    // On point-to-point links, `IFA_ADDRESS` is the remote end.
+    // On point-to-point links, `IFA_ADDRESS` is the remote end, so `IFA_LOCAL` is preferred.
     const LOCAL: u16 = 2;
     let attributes = body.get(8..)?;
     let raw = value(attributes, LOCAL).or_else(|| value(attributes, ADDRESS))?;

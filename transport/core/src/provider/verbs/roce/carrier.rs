@@ -80,8 +80,8 @@ pub(crate) trait Carrier: fmt::Debug + Send {
         true
     }
 
-    /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: there is
-    /// none, and time is simulated.
+    /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: nothing
+    /// shows that, so the process must poll.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -112,7 +112,7 @@ impl CompletionEvent {
             at_ns: self.at_ns.filter(|at_ns| *at_ns > now_ns),
             for_room: false,
         };
-        // At worst a thread wakes once too often.
+        // An error is ignored: at worst a thread wakes once too often.
         _ = self.follow(packets, wanted);
     }
 }

@@ -155,7 +155,7 @@ impl Carrier for Dpdk {
         if let Some(bytes) = self.link.wrap(self.now_ns, frame, bytes, to) {
             self.port.push(bytes);
         }
-        // Frames that confirm a resolved address again may also be queued.
+        // The link may also have queued frames that confirm an address which was resolved before.
         self.has_queued |= self.link.has_queued();
     }
 

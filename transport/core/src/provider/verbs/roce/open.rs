@@ -279,7 +279,7 @@ mod tests {
             .octets();
         let leads = |to: PortAddress| socket_of(&to, local).map(|it| it.to_string());
         assert_eq!(leads(address(gid, 5001)).as_deref(), Some("10.0.0.2:5001"));
-        // Without a LID, it is the address of an adapter.
+        // An address whose LID is 0 is that of an adapter.
         assert_eq!(leads(address(gid, 0)).as_deref(), Some("10.0.0.2:4791"));
         assert_eq!(leads(address([0x20; 16], 5001)), None);
         let infiniband = PortAddress {

@@ -51,7 +51,7 @@ impl PairNumbers {
 
     /// A random number for the datagram queue pair.
     pub(super) fn for_datagrams(self) -> u32 {
-        // 0 and 1 are reserved by adapters.
+        // The numbers 0 and 1 are not used: adapters reserve them.
         let most = self.places() - 2;
         self.begin | (1 + RandomPool::default().other_than(0, most))
     }
@@ -161,7 +161,7 @@ impl RocePairs {
         let due_ns = place.due_ns.take();
         *place = PairSlot {
             number,
-            // The entry in `ready` is skipped, or used by the next queue pair with this index.
+            // An entry in `ready` stays: it is skipped, or used by the next queue pair with this index.
             is_ready: place.is_ready,
             ..PairSlot::default()
         };

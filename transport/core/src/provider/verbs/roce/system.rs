@@ -275,7 +275,7 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     // SAFETY: takes no memory.
     let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    // Bound before it gets its filter: a socket with a filter could not join an existing group.
+    // The socket is bound before it gets its filter: a socket with a filter could not join an existing group.
     let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
     // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
@@ -323,7 +323,7 @@ pub(super) fn forbid_fragments(socket: &UdpSocket, address: IpAddr) -> io::Resul
 }
 
 /// MTU of the interface with the name `interface`, in bytes; `None`: it is unknown. The socket for the query is bound
-/// to `address`. Queried by ioctl, since `/sys` may show the interfaces of another network namespace.
+/// to `address`. The query is an ioctl, since `/sys` may show the interfaces of another network namespace.
 pub(super) fn link_bytes(address: IpAddr, interface: &str) -> Option<usize> {
     let socket = UdpSocket::bind((address, 0)).ok()?;
     // SAFETY: numbers, bytes and addresses, for all of which zeros are values.

@@ -133,7 +133,7 @@ impl Udp {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
-        // Errors concern packets sent before, not received ones.
+        // Errors are ignored: they concern packets sent before, not received ones.
         count.unwrap_or(0)
     }
 
@@ -231,7 +231,8 @@ impl Carrier for Udp {
     }
 
     fn shows_room(&self) -> bool {
-        // The descriptor is that of the receiving socket, not of a connected one.
+        // The descriptor is that of the receiving socket: it does not show room for a packet that goes over a connected
+        // socket.
         let first = self.gso.waiting().next();
         first.is_none_or(|first| self.connected.socket(first.to).is_none())
     }
