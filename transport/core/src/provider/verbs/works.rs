@@ -281,8 +281,7 @@ impl Works {
         };
         let (pair, rail) = (route.pair, route.rail);
         let facts = rail.port.facts();
-        let depth = facts.depth as usize;
-        let all = work.bytes;
+        let (depth, all) = (facts.depth as usize, work.bytes);
         let unproven = work.kind == WorkKind::Read && facts.has_unreliable_reads;
         let most = work.most_part_bytes(facts, route.part_bytes);
         while work.posted < all {
