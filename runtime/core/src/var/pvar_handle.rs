@@ -31,7 +31,7 @@ pub(super) struct PvarHandle {
 /// One value as this handle shows it.
 #[derive(Debug, Default)]
 struct PvarAccount {
-    /// While the handle runs: the value of the source at which this value is 0.
+    /// While the handle runs: the number that is subtracted from the source's value; the handle shows the difference.
     base: AtomicU64,
     /// The value while the handle is stopped.
     held: AtomicU64,

@@ -123,10 +123,10 @@ macro_rules! timed {
             PvarClass::Timer,
             PvarSource::Comm(took, collective($collective)),
             concat!(
-                "Time that calls of MPI_",
+                "Seconds spent in calls of MPI_",
                 $collective,
-                " in the communicator have taken that have ended, in seconds. Calls are timed once somebody has a handle of one of \
-                 these variables; one that goes on in the background takes as long as that goes on."
+                " in the communicator that have ended. Calls are timed while a handle of one of these variables exists; \
+                 a nonblocking call counts until it is complete."
             ),
         )
         .of(PvarNumber::Double)
@@ -141,7 +141,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         PROCESS,
         PvarClass::State,
         PvarSource::Process(|_| PHASE.load(Relaxed) as u64),
-        "Where the process is: before MPI is initialized, running, or finalized.",
+        "State of the process: before MPI is initialized, running, or finalized.",
     )
     .of(PvarNumber::Int(PHASES)),
     pvar(
@@ -149,28 +149,28 @@ pub const PVARS: &[PerformanceVariable] = &[
         PROCESS,
         PvarClass::Level,
         PvarSource::Process(|counters| counters.communicators.get()),
-        "Communicators that the process has, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+        "Communicators that the process has, including MPI_COMM_WORLD and MPI_COMM_SELF.",
     ),
     pvar(
         "communicators_high",
         PROCESS,
         PvarClass::HighWatermark,
         PvarSource::Extreme(|counters| &counters.communicators),
-        "The most communicators that the process had at one time.",
+        "Maximum number of communicators that the process had at one time.",
     ),
     pvar(
         "communicators_made",
         PROCESS,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.communicators_made.get()),
-        "Communicators that the process was given, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+        "Communicators that were created in the process, including MPI_COMM_WORLD and MPI_COMM_SELF.",
     ),
     pvar(
         "communicator_size",
         PROCESS,
         PvarClass::Size,
         PvarSource::Comm(|row, _| row.size_and_rank().0 as u64, 0),
-        "Ranks of the communicator; of an intercommunicator those of the local group.",
+        "Number of ranks of the communicator; of the local group in an intercommunicator.",
     )
     .of(PvarNumber::Unsigned),
     pvar(
@@ -178,7 +178,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         PROCESS,
         PvarClass::Generic,
         PvarSource::Comm(|row, _| row.size_and_rank().1 as u64, 0),
-        "The rank of the process in the communicator, from the beginning; it never changes.",
+        "Rank of the process in the communicator; it never changes.",
     )
     .of(PvarNumber::Int(&[])),
     pvar(
@@ -186,22 +186,22 @@ pub const PVARS: &[PerformanceVariable] = &[
         MESSAGES,
         PvarClass::Level,
         PvarSource::Process(|counters| counters.unexpected_length.get()),
-        "Length of the queue of unexpected messages: what has arrived and no receive has matched, of all communicators, with the \
-         library's own.",
+        "Length of the queue of unexpected messages: messages that have arrived and that no receive has matched, in \
+         all communicators, including internal messages of the library.",
     ),
     pvar(
         "unexpected_recvq_length_high",
         MESSAGES,
         PvarClass::HighWatermark,
         PvarSource::Extreme(|counters| &counters.unexpected_length),
-        "The most messages at one time in the queue of unexpected messages, since the handle was made or reset.",
+        "Maximum length of the queue of unexpected messages, in messages, since the handle was allocated or reset.",
     ),
     pvar(
         "unexpected_recvq_length_low",
         MESSAGES,
         PvarClass::LowWatermark,
         PvarSource::Extreme(|counters| &counters.unexpected_length),
-        "The fewest messages at one time in the queue of unexpected messages, since the handle was made or reset.",
+        "Minimum length of the queue of unexpected messages, in messages, since the handle was allocated or reset.",
     ),
     pvar(
         "unexpected_messages",
@@ -215,7 +215,8 @@ pub const PVARS: &[PerformanceVariable] = &[
         MESSAGES,
         PvarClass::Level,
         PvarSource::Queue(Queued::Unexpected),
-        "Length of the communicator's queue of unexpected messages: what has arrived and no receive has matched, but for collectives.",
+        "Length of the communicator's queue of unexpected messages: messages that have arrived and that no receive \
+         has matched, without those of collectives.",
     )
     .of(PvarNumber::Unsigned),
     pvar(
@@ -223,101 +224,106 @@ pub const PVARS: &[PerformanceVariable] = &[
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.match_attempts.get()),
-        "Receives and messages that were looked at to find out what matches. A receive that the process waits for when its \
-         message comes is not looked for, and not counted.",
+        "Number of receives and messages that were compared to find a match. If the process already waits for a \
+         receive when its message arrives, nothing is searched or counted.",
     ),
     pvar(
         "rendezvous_sends",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.announced.get()),
-        "Messages that were announced to their receivers before their data moved, since they are large or synchronous, or their \
-         receiver has asked for it.",
+        "Messages that were announced before their data were transferred, because they are large or synchronous, or \
+         because the receiver has asked for it.",
     ),
     pvar(
         "rendezvous_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.announced_bytes.get()),
-        "Bytes of messages that were announced to their receivers before their data moved.",
+        "Bytes of messages that were announced before their data were transferred.",
     ),
     pvar(
         "early_sends",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.early.get()),
-        "Messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
+        "Messages above the eager limit that were sent without waiting for their receive, in several parts \
+         (RMPI_EARLY_LIMIT).",
     ),
     pvar(
         "early_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.early_bytes.get()),
-        "Bytes of messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
+        "Bytes of messages above the eager limit that were sent without waiting for their receive, in several parts \
+         (RMPI_EARLY_LIMIT).",
     ),
     pvar(
         "gate_sends",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.gated.get()),
-        "Messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
+        "Messages of persistent sends that were written directly to the receive buffer, through a gate \
+         (RMPI_PERSISTENT).",
     ),
     pvar(
         "gate_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.gated_bytes.get()),
-        "Bytes of messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
+        "Bytes of messages of persistent sends that were written directly to the receive buffer, through a gate \
+         (RMPI_PERSISTENT).",
     ),
     pvar(
         "frames_refused",
         (Category::Network, Verbosity::DeveloperBasic),
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.refused.get()),
-        "Pieces of messages (frames) that made no sense and changed nothing: more than 0 is a defect somewhere.",
+        "Malformed frames (parts of messages), which were ignored. More than 0 indicates a defect in a program, a \
+         library or a network.",
     ),
     pvar(
         "senders_throttled",
         MEMORY,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.throttles.get()),
-        "Times that a sender was asked to announce its messages, because too many were unexpected.",
+        "Number of times that a sender was asked to announce its messages, because too many were unexpected.",
     ),
     pvar(
         "unexpected_recvq_buffer_size",
         MEMORY,
         PvarClass::Level,
         PvarSource::Process(|counters| counters.kept_bytes.get()),
-        "Bytes of memory for the data of unexpected messages, with what each message costs beside its data.",
+        "Memory of unexpected messages in bytes: their data, and the overhead of each message.",
     ),
     pvar(
         "unexpected_recvq_buffer_size_high",
         MEMORY,
         PvarClass::HighWatermark,
         PvarSource::Extreme(|counters| &counters.kept_bytes),
-        "The most bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
+        "Maximum memory of unexpected messages in bytes, since the handle was allocated or reset.",
     ),
     pvar(
         "unexpected_recvq_buffer_size_low",
         MEMORY,
         PvarClass::LowWatermark,
         PvarSource::Extreme(|counters| &counters.kept_bytes),
-        "The fewest bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
+        "Minimum memory of unexpected messages in bytes, since the handle was allocated or reset.",
     ),
     pvar(
         "unexpected_budget",
         MEMORY,
         PvarClass::Size,
         PvarSource::Process(|_| BUDGET.load(Relaxed)),
-        "Bytes of memory for unexpected messages past which senders are asked to announce (RMPI_UNEXPECTED_BUDGET); 0 \
-         before MPI is initialized.",
+        "Memory of unexpected messages, in bytes, above which senders are asked to announce \
+         (RMPI_UNEXPECTED_BUDGET); 0 before MPI is initialized.",
     ),
     pvar(
         "unexpected_budget_used",
         MEMORY,
         PvarClass::Percentage,
         PvarSource::Process(budget_used),
-        "The share of unexpected_budget that is in use, from 0 to 1; 1 also where it is more.",
+        "Share of unexpected_budget that is in use, from 0 to 1; also 1 if more is in use.",
     )
     .of(PvarNumber::Double),
     calls!("barrier", "Barrier"),
@@ -369,177 +375,182 @@ pub const PVARS: &[PerformanceVariable] = &[
         MESSAGES,
         PvarClass::Counter,
         PvarSource::Ranks(PeerTraffic::messages),
-        "Messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators, with those of collectives and \
-         the library's own. Collectives over a board and the channels of QMP send none.",
+        "Messages sent to each rank of MPI_COMM_WORLD, in all communicators, including those of collectives and \
+         internal ones. Collectives over a board and the channels of QMP send no messages.",
     ),
     pvar(
         "sent_bytes_to",
         MESSAGES,
         PvarClass::Aggregate,
         PvarSource::Ranks(PeerTraffic::bytes),
-        "Bytes of the messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators (sent_messages_to).",
+        "Bytes of the messages sent to each rank of MPI_COMM_WORLD, in all communicators (sent_messages_to).",
     ),
     pvar(
         "time_waiting",
         WAITING,
         PvarClass::Timer,
         PvarSource::Process(|counters| counters.waited_ns.get()),
-        "Seconds in calls that waited for long, from when they had polled for some 100 microseconds, or where ranks share cores at once; of calls that have ended, and the sum of all threads.",
+        "Seconds spent waiting in calls that have ended, summed over all threads. The time counts after about 100 \
+         microseconds of polling; if ranks share cores, from the beginning of the wait.",
     ).of(PvarNumber::Double),
     pvar(
         "waits_long",
         WAITING,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.waits.get()),
-        "Calls that have waited for longer than some 100 microseconds, or where ranks share cores at all, and have ended \
-         (time_waiting).",
+        "Calls that have ended and that waited for longer than about 100 microseconds; if ranks share cores, all \
+         that waited (time_waiting).",
     ),
     pvar(
         "yields",
         WAITING,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.yields.get()),
-        "Times that the process offered its core to others while it waited.",
+        "Number of times that the process yielded its core to other processes while it waited.",
     ),
     pvar(
         "sleeps",
         WAITING,
         PvarClass::Counter,
         PvarSource::Process(|_| shm(|it| it.sleeps)),
-        "Times that the process went to sleep, to be woken by another rank of its node.",
+        "Number of times that the process slept until another rank of its node woke it.",
     ),
     pvar(
         "bells_rung",
         WAITING,
         PvarClass::Counter,
         PvarSource::Process(|_| shm(|it| it.bells)),
-        "Times that the process told a rank of its node, which did not look, that a message is there.",
+        "Number of times that the process notified a rank of its node that was not polling of a message.",
     ),
     pvar(
         "wakeups",
         WAITING,
         PvarClass::Counter,
         PvarSource::Process(|_| shm(|it| it.wakes)),
-        "Times that the process woke a rank of its node that slept.",
+        "Number of times that the process woke a sleeping rank of its node.",
     ),
     pvar(
         "shm_frames_sent",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| shm(|it| it.sends)),
-        "Frames sent through shared memory: messages, parts of them, and the library's own words.",
+        "Frames sent through shared memory: messages, parts of messages, and control frames.",
     ),
     pvar(
         "shm_read_bytes",
         NETWORK,
         PvarClass::Aggregate,
         PvarSource::Process(|_| shm(|it| it.read_bytes)),
-        "Bytes of large messages that the process has copied itself out of the memory of other ranks of its node.",
+        "Bytes of large messages that the process, as the receiver, copied from the memory of other ranks of its \
+         node.",
     ),
     pvar(
         "shm_helped_bytes",
         NETWORK,
         PvarClass::Aggregate,
         PvarSource::Process(|_| shm(|it| it.helped_bytes)),
-        "Bytes of large messages from ranks of its node that the sender has copied to the process, while that copied the rest.",
+        "Bytes of large messages to the process that the sender, a rank of its node, copied while the process copied \
+         the rest.",
     ),
     pvar(
         "shm_refused",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| shm(|it| it.refused)),
-        "Frames and offers through shared memory that made no sense and changed nothing.",
+        "Malformed frames and offers in shared memory, which were ignored.",
     ),
     pvar(
         "rendezvous_receives_read",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.pulled.get()),
-        "Announced messages whose data the process has read out of the sender's memory, or the network for it.",
+        "Announced messages whose data the process, or the network on its behalf, read from the sender's memory.",
     ),
     pvar(
         "rendezvous_read_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.pulled_bytes.get()),
-        "Bytes of announced messages that the process has read out of the sender's memory, or the network for it.",
+        "Bytes of announced messages that the process, or the network on its behalf, read from the sender's memory.",
     ),
     pvar(
         "rendezvous_receives_streamed",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.streamed.get()),
-        "Announced messages whose data the process has asked for in pieces (frames), where it could not read them itself.",
+        "Announced messages whose data the sender sent in frames, because the process could not read them from the \
+         sender's memory.",
     ),
     pvar(
         "rendezvous_streamed_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
         PvarSource::Process(|counters| counters.streamed_bytes.get()),
-        "Bytes of announced messages whose data came in frames.",
+        "Bytes of announced messages that were sent in frames.",
     ),
     pvar(
         "cancels",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.cancels.get()),
-        "Sends and receives that the program has cancelled, or tried to.",
+        "Sends and receives for which the program called MPI_Cancel.",
     ),
     pvar(
         "net_frames_sent",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.0.sends)),
-        "Frames given to the network.",
+        "Frames sent over the network.",
     ),
     pvar(
         "net_refused",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.0.refused)),
-        "Frames and words from the network that made no sense and changed nothing.",
+        "Malformed frames and control messages from the network, which were ignored.",
     ),
     pvar(
         "net_packets",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.packets)),
-        "Packets that went over reliable queue pairs.",
+        "Packets sent over reliable queue pairs.",
     ),
     pvar(
         "net_datagrams",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.datagrams)),
-        "Packets that went as datagrams.",
+        "Packets sent as datagrams.",
     ),
     pvar(
         "net_datagrams_overdue",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.overdue)),
-        "Datagrams that were not acknowledged in time, and went again.",
+        "Datagrams that were sent again, because they were not acknowledged in time.",
     ),
     pvar(
         "net_packets_twice",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.twice)),
-        "Packets that came twice, and were dropped.",
+        "Packets that arrived twice; the second copy was dropped.",
     ),
     pvar(
         "net_pairs_joined",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.joined)),
-        "Reliable queue pairs that were joined.",
+        "Reliable queue pairs that were connected.",
     ),
     pvar(
         "net_pairs_narrow",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.narrow)),
-        "Reliable queue pairs that the process has asked for and whose packets are shorter than both ports carry, since longer ones do not arrive.",
+        "Reliable queue pairs of this process whose packets are smaller than both ports support, because larger \
+         packets do not arrive.",
     ),
     pvar(
         "net_pairs_broken",
@@ -553,112 +564,115 @@ pub const PVARS: &[PerformanceVariable] = &[
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.not_ready)),
-        "Reliable queue pairs that broke because the peer had no buffers for too long.",
+        "Reliable queue pairs that broke because the peer had no receive buffers for too long.",
     ),
     pvar(
         "net_pairs_given_up",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.given_up)),
-        "Reliable queue pairs that were given up for others.",
+        "Reliable queue pairs that were closed to make room for others.",
     ),
     pvar(
         "net_rails",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.rails)),
-        "Connections of tcp that were made over a further interface, for large messages.",
+        "TCP connections that were opened over a further interface, for large messages.",
     ),
     pvar(
         "net_moved_bytes",
         NETWORK,
         PvarClass::Aggregate,
         PvarSource::Process(|_| net(|it| it.1.moved_bytes)),
-        "Bytes that the device has read or written elsewhere on order of the process.",
+        "Bytes that were read from or written to remote memory by the device, for this process.",
     ),
     pvar(
         "net_striped_works",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.striped)),
-        "Reads and writes that went over several ports or interfaces at once.",
+        "Reads and writes that used several ports or interfaces at the same time.",
     ),
     pvar(
         "net_fetched_reads",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.fetched)),
-        "Reads that the owners of the data carried out as writes.",
+        "Reads that the owners of the data executed as writes.",
     ),
     pvar(
         "net_detours",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.detours)),
-        "Times that packets to a rank took another port than before.",
+        "Number of times that packets to a rank were moved to another port.",
     ),
     pvar(
         "net_packets_repeated",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.repeated)),
-        "Packets of RoCE that this process has sent again, since they or their acknowledgements were lost or late; adapters do not tell.",
+        "RoCE packets that this process sent again, because they or their acknowledgements were lost or late. \
+         Adapters do not report theirs.",
     ),
     pvar(
         "net_timeouts",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.timeouts)),
-        "Times that this process has waited too long for an answer of RoCE.",
+        "Number of times that a RoCE acknowledgement did not arrive in time.",
     ),
     pvar(
         "net_window_cuts",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.window_cuts)),
-        "Times that this process has sent less of RoCE at once, because of congestion or losses.",
+        "Number of times that the window of a RoCE connection was reduced, because of congestion or losses.",
     ),
     pvar(
         "net_packets_in_place",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.in_place)),
-        "Packets of RoCE over DPDK whose payload was not copied into a frame: the device has read it where it is. Adapters do so with all, and are not counted.",
+        "RoCE packets over DPDK whose payload was not copied into a frame: the device read it from its place. RDMA \
+         adapters do so with all packets, which are not counted.",
     ),
     pvar(
         "net_bytes_in_place",
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.in_place_bytes)),
-        "Bytes of these payloads.",
+        "Payload bytes of the packets in net_packets_in_place.",
     ),
     pvar(
         "receives_truncated",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.truncated.get()),
-        "Messages that were longer than the buffer of their receive.",
+        "Messages that were longer than their receive buffer.",
     ),
     pvar(
         "operations_lost",
         PROTOCOL,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.lost.get()),
-        "Sends and receives that failed since the other process does not answer any more.",
+        "Sends and receives that failed because the other process was lost.",
     ),
     pvar(
         "throttled_by_receivers",
         MEMORY,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.throttled.get()),
-        "Times that a receiver has asked the process to announce its messages, because too many were unexpected there.",
+        "Number of times that a receiver asked the process to announce its messages, because too many were \
+         unexpected there.",
     ),
     pvar(
         "released_by_receivers",
         MEMORY,
         PvarClass::Counter,
         PvarSource::Process(|counters| counters.released.get()),
-        "Times that a receiver which had asked the process to announce its messages has taken that back.",
+        "Number of times that a receiver ended its request to announce messages.",
     ),
     timed!("barrier", "Barrier"),
     timed!("bcast", "Bcast"),
@@ -687,29 +701,30 @@ pub const PVARS: &[PerformanceVariable] = &[
         NETWORK,
         PvarClass::Counter,
         PvarSource::Process(|_| net(|it| it.1.registered)),
-        "Regions of memory that were registered with ports of the network.",
+        "Memory regions that were registered with network ports.",
     ),
     pvar(
         "net_registered_bytes",
         NETWORK,
         PvarClass::Level,
         PvarSource::Process(|_| net(|it| it.1.registered_bytes)),
-        "Bytes that are registered now; of memory that several ports know, as often.",
+        "Bytes that are registered now; memory that is registered with several ports counts once for each.",
     ),
     pvar(
         "net_registered_bytes_most",
         NETWORK,
         PvarClass::Generic,
         PvarSource::Process(|_| net(|it| it.1.registered_most_bytes)),
-        "The most bytes that were registered at any time, since MPI is initialized.",
+        "Maximum number of bytes that were registered at one time, since MPI was initialized.",
     ),
     pvar(
         "communicator_posted_recvq_length",
         MESSAGES,
         PvarClass::Level,
         PvarSource::Queue(Queued::Posted),
-        "Length of the communicator's queue of posted receives: what has begun and no message has matched, but for collectives. As long \
-         as somebody has a handle of this variable, receives of the process cost some more time.",
+        "Length of the communicator's queue of posted receives: receives that have begun and that no message has \
+         matched, without those of collectives. While a handle of this variable exists, receives of the process take \
+         slightly longer.",
     )
     .of(PvarNumber::Unsigned),
     pvar(
@@ -717,143 +732,145 @@ pub const PVARS: &[PerformanceVariable] = &[
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.sends)),
-        "Sends over channels of QMP that were started and waited for.",
+        "Sends over QMP channels that were started and completed by a wait.",
     ),
     pvar(
         "qmp_receives",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.receives)),
-        "Receives over channels of QMP that were started and waited for.",
+        "Receives over QMP channels that were started and completed by a wait.",
     ),
     pvar(
         "qmp_late_gates",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.late_gates)),
-        "Sends over channels of QMP that were started before their receiver had opened its gate, which is to say where the bytes \
-         belong; what is large waits for it.",
+        "Sends over QMP channels that were started before their receiver had opened its gate, that is, sent the \
+         address for the data. Large messages wait for it.",
     ),
     pvar(
         "qmp_direct_bytes",
         QMP,
         PvarClass::Aggregate,
         PvarSource::Process(|_| channels(|it| it.direct_bytes)),
-        "Bytes that channels of QMP have moved from where they were to where they belong, in one go; counted by the sender.",
+        "Bytes that QMP channels moved from the send buffer to the receive buffer in one step; counted by the \
+         sender.",
     ),
     pvar(
         "qmp_copied_bytes",
         QMP,
         PvarClass::Aggregate,
         PvarSource::Process(|_| channels(|it| it.packed_bytes)),
-        "Bytes that channels of QMP have copied once more, at either end: small blocks with gaps, and memory that the other end \
-         cannot reach.",
+        "Bytes that QMP channels copied once more, at either end: small blocks with gaps, and memory that the other \
+         end cannot access.",
     ),
     pvar(
         "qmp_early_bytes",
         QMP,
         PvarClass::Aggregate,
         PvarSource::Process(|_| channels(|it| it.eager_bytes)),
-        "Bytes of small messages that channels of QMP have sent before their gate was open.",
+        "Bytes of small messages that QMP channels sent before their gate was open.",
     ),
     pvar(
         "qmp_frame_bytes",
         QMP,
         PvarClass::Aggregate,
         PvarSource::Process(|_| channels(|it| it.streamed_bytes)),
-        "Bytes that channels of QMP have sent in frames, since nobody can write to the memory of the receiver.",
+        "Bytes that QMP channels sent in frames, because the sender cannot write to the receiver's memory.",
     ),
     pvar(
         "qmp_writes",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.writes)),
-        "Writes to where messages belong, by channels of QMP.",
+        "Writes of QMP channels to receive buffers.",
     ),
     pvar(
         "qmp_gates_told",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.gates)),
-        "Gates that channels of QMP have told of in frames; within a node most are opened by a store, and not counted.",
+        "Gates of QMP channels that were opened by frames. Within a node most are opened by a store, which is not \
+         counted.",
     ),
     pvar(
         "qmp_allocations",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.allocations)),
-        "Times that channels of QMP have asked for memory: as a rule, when they are declared and never later.",
+        "Number of memory allocations of QMP channels, which usually happen only when channels are declared.",
     ),
     pvar(
         "qmp_refused",
         QMP,
         PvarClass::Counter,
         PvarSource::Process(|_| channels(|it| it.refused)),
-        "Frames and words for channels of QMP that made no sense and changed nothing.",
+        "Malformed frames and control messages for QMP channels, which were ignored.",
     ),
     pvar(
         "launch_command_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Command)),
-        "Nanoseconds from the beginning of rmpiexec until it had understood its command line and looked at the programs. 0 where another \
-         launcher has started the process, or none.",
+        "Nanoseconds from the start of rmpiexec until it had parsed its command line and inspected the programs. 0 \
+         unless rmpiexec started the process.",
     ),
     pvar(
         "launch_hosts_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Hosts)),
-        "Nanoseconds that rmpiexec then took to reach all hosts. 0 in a job of one host, where another launcher has started the process, or \
-         none.",
+        "Nanoseconds that rmpiexec took after that to reach all hosts. 0 in a job of one host, and unless rmpiexec \
+         started the process.",
     ),
     pvar(
         "launch_daemons_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Daemons)),
-        "Nanoseconds that rmpiexec then took until its daemons had found and made all that ranks need. 0 where another launcher has started \
-         the process, or none.",
+        "Nanoseconds that rmpiexec took after that until its daemons had prepared everything that ranks need. 0 \
+         unless rmpiexec started the process.",
     ),
     pvar(
         "launch_start_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Start)),
-        "Nanoseconds from when the daemon of the host was told to start ranks until the process became its program. 0 where another launcher \
-         has started the process, or none.",
+        "Nanoseconds from the request to the host's daemon to start ranks until the process executed its program. 0 \
+         unless rmpiexec started the process.",
     ),
     pvar(
         "launch_program_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Program)),
-        "Nanoseconds from when the process became its program until it called MPI_Init or the like: the dynamic linker, and what the program \
-         did before. 0 where another launcher has started the process, or none.",
+        "Nanoseconds from the execution of the program until it called MPI_Init or a similar function: dynamic \
+         linking, and the program's own start. 0 unless rmpiexec started the process.",
     ),
     pvar(
         "init_job_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Job)),
-        "Nanoseconds of MPI_Init in which the process read its settings and learnt of its job: from what rmpiexec has left it, or, where \
-         another launcher has started it, from that and the other ranks, for which it waits.",
+        "Nanoseconds of MPI_Init in which the process read its settings and the description of its job. Under \
+         another launcher, this includes waiting for the other ranks.",
     ),
     pvar(
         "init_network_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Network)),
-        "Nanoseconds of MPI_Init in which the process opened shared memory and the network, and, where another launcher has started it on one of \
-         several hosts, waited for the ranks of the others to have done so.",
+        "Nanoseconds of MPI_Init in which the process opened shared memory and the network. Under another launcher \
+         and on several hosts, this includes waiting for the ranks of other hosts.",
     ),
     pvar(
         "init_rest_ns",
         LAUNCH,
         PvarClass::Generic,
         PvarSource::Process(|_| phase_ns(LaunchPhase::Rest)),
-        "Nanoseconds of MPI_Init after the network was open: communicators and the state of the library. Under rmpiexec ranks of other hosts \
-         are looked for when the process first sends them something.",
+        "Nanoseconds of MPI_Init after the network was open: communicators and the state of the library. Under \
+         rmpiexec, ranks of other hosts are connected only when the process first sends them something.",
     ),
 ];
 
