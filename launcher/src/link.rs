@@ -105,7 +105,7 @@ pub(crate) enum NodeEvent {
     InputClosed,
     /// A message for the user.
     Notice(String),
-    /// A remark of a rank, shown to the user once per job.
+    /// A remark of a rank. The user sees only the first one of the job.
     Remark(String),
     /// The daemon of a host that the front cannot inspect has found the program of these ranks at this path.
     Program {

@@ -16,7 +16,7 @@ use crate::machine::Description;
 use crate::stats::Summary;
 use crate::unit::{FigureUnit, three_digits};
 
-/// rmpi compared with another contender in a row.
+/// The comparison of rmpi with one other contender, for one row of the grid.
 #[derive(Clone, Debug, Serialize)]
 pub struct Opponent {
     /// The other contender's name.

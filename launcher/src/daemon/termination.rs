@@ -195,7 +195,7 @@ impl Daemon {
         for rank in self.ranks.iter().filter(|rank| rank.alive) {
             let pid = Pid::from_raw(rank.pid.cast_signed());
             // If a new process does not lead its group yet, `killpg` fails, and the signal is sent to the process. If
-            // the process has terminated, both calls fail.
+            // the process has terminated, the signal has no effect on it, or both calls fail.
             let _ = killpg(pid, signal).or_else(|_| kill(pid, signal));
         }
     }

@@ -392,7 +392,7 @@ unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_type_sizes(it: *mut Opaque, sizes: *mut TypeSizes) {
-    // Some debuggers have seven fields.
+    // Like some debuggers, writes seven fields: two after the five of the interface.
     let seven = [2, 4, 8, 8, fake(it).pointer_size, 1, 8];
     // SAFETY: room for at least seven.
     unsafe { sizes.cast::<[c_int; 7]>().write(seven) };

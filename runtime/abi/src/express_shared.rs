@@ -143,8 +143,8 @@ with_lock! {
         statuses: *mut MPI_Status,
     ) |guard| waitall_in(count, requests, statuses, guard);
 
-    /// `MPI_Test` for a request that is complete, whose message has arrived, or that is in progress while nothing
-    /// arrives.
+    /// `MPI_Test` for a request that is complete; for a receive whose message has arrived; and for a request in
+    /// progress if a turn of progress finds nothing to do (then `flag` is false).
     ///
     /// # Safety
     /// A1 of `args` for the arguments of `MPI_Test`.

@@ -581,7 +581,8 @@ impl Channels {
         (self.undeclared_classes < UNDECLARED_CLASSES_MAX).then(|| self.add_class(peer, name))
     }
 
-    /// Determines the contiguous memory of an end. Registers it for a send; exports it to the peer for a receive.
+    /// Sets the memory that an end transfers: its own memory, or a new staging buffer if that has gaps or the peer
+    /// cannot map it. Registers it for a send; exports it to the peer for a receive.
     fn register_memory(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
         let bytes = handle.memory.bytes();
         let receives = handle.direction == ChannelDirection::Receive;

@@ -77,8 +77,8 @@ fn reduce_scalars(
         ScalarType::Unsigned(2) => integers::<u16, 2>(op, input, inout),
         ScalarType::Unsigned(4) => integers::<u32, 4>(op, input, inout),
         ScalarType::Unsigned(8) => integers::<u64, 8>(op, input, inout),
-        // The standard defines no arithmetic on characters. MPICH, Open MPI and Intel MPI compute with them as C does,
-        // and programs rely on it.
+        // The standard defines no arithmetic on characters. MPICH, Open MPI and Intel MPI compute with `MPI_CHAR` as C
+        // does, and programs rely on it; `MPI_WCHAR` is treated alike.
         ScalarType::Char(1) => integers::<i8, 1>(op, input, inout),
         ScalarType::Char(4) => integers::<i32, 4>(op, input, inout),
         ScalarType::Byte => bits::<u8, 1>(op, input, inout),

@@ -315,8 +315,8 @@ impl Engine {
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
-    /// Whether more frames wait for `peer` than can wait for a peer that still takes in frames. If so, frames from
-    /// `peer` that need an answer are refused: the answers would fill the memory.
+    /// Whether more than [`MAX_WAITING`] frames wait for `peer`: so many that it must have stopped taking frames in. If
+    /// so, frames from `peer` that need an answer are refused: the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }

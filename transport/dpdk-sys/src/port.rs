@@ -146,7 +146,8 @@ impl DpdkPort {
         };
         frame.bytes = u32::try_from(bytes).unwrap_or(0).min(frame.room);
         let frame = core::ptr::from_mut(frame);
-        // SAFETY: an open port, an empty frame of it whose first bytes are written, lent memory, and a range inside it.
+        // SAFETY: an open port; a frame of this port that is not queued yet, whose first `frame.bytes` bytes are
+        // written; lent memory, and a range inside that memory.
         let result =
             unsafe { (self.plugin.attach)(self.raw, frame, memory, from, part.bytes, pad, crc) };
         self.filled += usize::from(result == 0);

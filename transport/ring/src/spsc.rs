@@ -453,7 +453,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Returns the buffer that the sender fills only for this receiver.
+    /// Gives the buffer that the sender fills only for this receiver.
     pub fn release_own(&self) {
         let next = self
             .line

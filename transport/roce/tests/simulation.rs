@@ -248,7 +248,7 @@ impl Run {
         self.link.push(Reverse(packet));
     }
 
-    /// Advances to the next event, and delivers the packets that have arrived.
+    /// Advances to the next event, but at most by 1 us, and delivers the packets that have arrived.
     fn pass_time(&mut self) {
         let deadlines = self.ends.iter().filter_map(|end| end.pair.deadline());
         let arrival = self.link.peek().map(|Reverse(packet)| packet.0);

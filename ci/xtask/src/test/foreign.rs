@@ -27,7 +27,7 @@ fn make(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Commands in packages of Open MPI and MPICH whose names rmpi's commands also have.
+/// Commands of Open MPI and MPICH that a test might find in place of rmpi's: those with the same names, and `mpiCC`.
 const NAMES: [&str; 9] = [
     "mpicc", "mpicxx", "mpic++", "mpiCC", "mpifort", "mpif90", "mpif77", "mpiexec", "mpirun",
 ];

@@ -5,8 +5,8 @@
 //! touches few cache lines besides its data. So a board is fast if many ranks share few cores, and also if each rank
 //! has a core.
 //!
-//! Only blocking collectives use the board: the blocking collectives of a communicator have an order, and so have the
-//! rounds of a board.
+//! Only blocking collectives use the board: a rank executes them one after the other, in the same order on all ranks,
+//! as the rounds of a board require. Nonblocking collectives may overlap.
 //!
 //! If the arguments of a call were wrong on one rank, that rank *misses* the call: it returns without entering the
 //! round that the other ranks use for the call. In that round it meets them with its next call. Therefore a rank's note

@@ -25,8 +25,8 @@ impl TypeSignature {
         to
     }
 
-    /// Converts `count` items from external32 to native bytes without gaps. An incomplete element at the end of
-    /// `external` is left out.
+    /// Converts `count` items from external32 to native bytes without gaps. `external` must have the bytes of `count`
+    /// items; if it is shorter, the result is incomplete.
     #[must_use]
     pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
         let mut from = external;

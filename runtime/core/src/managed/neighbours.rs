@@ -272,7 +272,8 @@ impl Leader {
         let message = message.encode();
         for seat in &self.guests {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // If the send fails, the guest has exited, or it will detect the end of this process.
+            // The send fails if the guest has exited, which does not matter. It also fails if the guest has left very
+            // many messages unread; then this message is lost.
             let _ = rustix::net::send(&seat.socket, &message, flags);
         }
     }

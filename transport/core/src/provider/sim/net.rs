@@ -447,8 +447,8 @@ impl SimWire {
         WorkOutcome::BadKey
     }
 
-    /// The outcome of a one-sided operation on a network that does not support such operations; `None` for frames, and
-    /// on other networks.
+    /// The outcome of a one-sided operation on a network that does not support such operations; `None` for frames, on
+    /// other networks, and for a write of a rank that is not running, which `post` rejects as full.
     fn refuse_one_sided(&self, from: u32, item: &SimPost) -> Option<WorkOutcome> {
         let waits = matches!(item, SimPost::Read { .. } | SimPost::Atomic { .. });
         let one_sided = waits || matches!(item, SimPost::Write { .. });

@@ -386,8 +386,8 @@ impl<S: Sockets> TcpLinks<S> {
         self.sockets.want_to_send(sock, false);
     }
 
-    /// Processes a peer's acknowledgement of this process's stream. `false`: it is invalid, because it covers packets
-    /// that were not sent completely.
+    /// Processes a peer's acknowledgement of this process's stream. `false`: it cannot be processed: it covers a packet
+    /// that was not sent, or one that is only partly sent over this line.
     #[inline]
     pub(super) fn acknowledge(&mut self, peer: u32, ack: Ack) -> bool {
         let (now_ns, store) = (self.now_ns, &mut self.store);

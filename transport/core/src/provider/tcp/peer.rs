@@ -250,7 +250,7 @@ pub(super) enum TcpOutgoing {
         at: usize,
         total: usize,
     },
-    /// Bytes that are no stored packet.
+    /// Bytes that are not a stored packet.
     Bytes { bytes: Vec<u8>, at: usize },
 }
 

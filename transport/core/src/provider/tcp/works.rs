@@ -39,7 +39,7 @@ pub(super) struct StripedRead {
     pub(super) is_striped: bool,
 }
 
-/// A part of a striped read that was requested.
+/// A requested part of a striped read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StripedReadPart {
     pub(super) peer: u32,
@@ -126,7 +126,7 @@ impl TcpWorks {
         self.all.get_mut(&id).filter(|work| work.peer == peer)
     }
 
-    /// The part with this id, if it goes to this peer.
+    /// The part with this id, if it was requested of this peer.
     pub(super) fn find_part(&mut self, peer: u32, id: u32) -> Option<&mut StripedReadPart> {
         self.parts.get_mut(&id).filter(|part| part.peer == peer)
     }

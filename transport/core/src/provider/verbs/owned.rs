@@ -130,8 +130,8 @@ impl Owned {
     }
 
     /// Registers memory of the program on each rail where that is possible, so that any peer can be given a key to any
-    /// part of the memory. `None`: the memory is empty or one of our own, or no rail can register it; then each export
-    /// registers its part.
+    /// part of the memory. `None`: the memory is empty, or was allocated by this provider and so is registered already,
+    /// or no rail can register it. In the last case each export registers its part.
     pub(super) fn expose<P: VerbsPort>(
         &mut self,
         base: u64,

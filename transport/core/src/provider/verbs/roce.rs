@@ -322,7 +322,7 @@ fn piece(piece: super::port::Sge) -> RoceSge {
     }
 }
 
-/// Number of packets of a burst that are handled before responses are sent.
+/// Maximum number of packets of a burst that are handled between two sends of responses, unless a response is overdue.
 const MOST_DELIVERED: usize = 32;
 /// Maximum number of packets sent in one turn. The others wait for the next turn: sending all would take so long that
 /// arriving packets are dropped meanwhile.

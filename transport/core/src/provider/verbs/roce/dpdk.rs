@@ -203,7 +203,7 @@ impl Carrier for Dpdk {
 
     fn receive(&mut self) -> usize {
         self.received.clear();
-        // Frames for others do not end a burst: packets for this process may follow them.
+        // After a burst with only frames for others, another burst is received: packets for this process may follow.
         for _ in 0..MOST_FOREIGN_BURSTS {
             if self.receive_burst() == 0 || !self.received.is_empty() {
                 break;
