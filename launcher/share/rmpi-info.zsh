@@ -17,12 +17,12 @@ _rmpi-info() {
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
 '--peer=[With --net\: for packets to this address or host]:ADDRESS:_hosts' \
-'--search=[Of variables and events (all of them, unless one kind is named), show those that are about all these words]:WORDS:_default' \
+'--search=[Show only the variables and events whose entries contain all these words; --vars, --pvars and --events restrict the search]:WORDS:_default' \
 '--net[Show the network\: devices, ports, addresses, which of them ranks would use and why, and what is missing]' \
 '--vars[Show the variables, with the values that hold in this shell]' \
 '--pvars[Show the performance variables of MPI_T\: what the library counts for tools]' \
 '--events[Show the events of MPI_T\: what the library tells tools when it happens]' \
-'(--net)--json[Show variables and events (all of them, unless one kind is named) as JSON]' \
+'(--net)--json[Show variables and events as JSON; --vars, --pvars and --events restrict the output]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \

@@ -73,7 +73,7 @@ mod tests {
             let text = row.text.split_whitespace().collect::<Vec<_>>();
             assert!(joined.contains(&text.join(" ")), "{}", row.name);
         }
-        let lines = "peer_lost  in rmpi.network\n    (int peer)\n    A process does not answer";
+        let lines = "peer_lost  in rmpi.network\n    (int peer)\n    A process does not respond";
         assert!(page.contains(lines), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 100));
     }

@@ -60,10 +60,10 @@ pub struct Options {
     /// Show the events of MPI_T: what the library tells tools when it happens
     #[arg(long)]
     events: bool,
-    /// Of variables and events (all of them, unless one kind is named), show those that are about all these words
+    /// Show only the variables and events whose entries contain all these words; --vars, --pvars and --events restrict the search
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
-    /// Show variables and events (all of them, unless one kind is named) as JSON
+    /// Show variables and events as JSON; --vars, --pvars and --events restrict the output
     #[arg(long, conflicts_with = "net")]
     json: bool,
 }
