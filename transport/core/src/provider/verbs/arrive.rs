@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arriving packets: they pass through their peer's session and are delivered as frames, in order.
 //!
-//! While there is nothing else to do, messages of one word that arrive in order over their peer's queue pair are polled
-//! one by one (`fast_receive.rs`).
+//! While there is nothing else to do, frames are polled one by one; messages of one word that arrive in order over their
+//! peer's queue pair have the shortest way (`fast_receive.rs`).
 //!
 //! All input here is untrusted. The source field of a packet names a peer; it is accepted only if the packet came from
 //! a queue pair that this peer is known to have. Lengths are those that the device reports.
@@ -447,16 +447,24 @@ impl<P: VerbsPort> Verbs<P> {
         }
     }
 
-    /// Handles a receive that is not a message of one word; the next poll returns its completions.
-    #[cold]
+    /// Handles a receive that is not a message of one word. Returns its frame, if it is one frame and nothing else;
+    /// otherwise the next poll returns its completions.
+    #[inline(never)]
     fn take_other(&mut self, rail: usize, buffer: Slot, done: &PortCompletion) -> WordPoll {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
         self.settle();
-        self.streams.ready.put_first(&mut completions);
         self.streams.links.schedule.note_activity();
         let rail = &mut self.streams.links.rails[rail];
         rail.receives.replenish(&mut rail.port);
+        if completions.len() == 1 && self.streams.ready.is_empty() {
+            match completions.take(0) {
+                Some(Completion::Arrived(arrived)) => return WordPoll::Frame(arrived),
+                Some(other) => self.streams.ready.push(other),
+                None => {}
+            }
+        }
+        self.streams.ready.put_first(&mut completions);
         WordPoll::Poll
     }
 
