@@ -405,10 +405,12 @@ fn a17_9_3_marked_requests_send_one_cnp_per_50_microseconds() {
 }
 
 #[test]
-fn responses_and_requests_alternate() {
+fn messages_of_responses_and_of_requests_alternate() {
     let mut end = listening();
     end.post(0, roce::RequestOpcode::Send, sge(7, 0, 700));
+    end.post(0, roce::RequestOpcode::Send, sge(7, 0, 100));
     read(100, 0, 700).to(&mut end, 0);
+    read(103, 0, 100).to(&mut end, 0);
     let codes: Vec<u8> = end.leaving(0).iter().map(|seen| seen.code).collect();
-    assert_eq!(codes, [0x0d, 0, 0x0e, 1, 0x0f, 2]);
+    assert_eq!(codes, [0x0d, 0x0e, 0x0f, 0, 1, 2, 0x10, 4]);
 }

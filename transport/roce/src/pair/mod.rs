@@ -6,7 +6,8 @@
 //! - `completer.rs` completes them as responses arrive,
 //! - `retry.rs` (with `round_trip.rs`) has the timers and retry counters of requests, `congestion.rs` the window,
 //! - `responder.rs` (with `order.rs`, `ahead.rs`, `assembly.rs`, `replay.rs`, `replies.rs`) executes the peer's
-//!   requests.
+//!   requests,
+//! - `turn.rs` decides whether a request or a response is sent next.
 
 mod ahead;
 mod assembly;
@@ -26,6 +27,7 @@ mod round_trip;
 mod scoreboard;
 mod send_queue;
 mod span;
+mod turn;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -43,6 +45,7 @@ pub use request::{
 use requester::{NextPacket, Requester, Transmission};
 use responder::{Responder, ResponderEvent};
 use retry::Retry;
+use turn::{Turn, TurnKind};
 
 use crate::format::{Headers, Opcode, Packet, Service};
 use crate::memory::RegisteredMemory;
@@ -61,8 +64,7 @@ pub struct QueuePair {
     notifier: Notifier,
     /// Receive completions, at most one per posted receive buffer.
     received: VecDeque<WorkCompletion>,
-    /// Whether the next packet is a request, if any request can be sent. Responses and requests are sent alternately.
-    is_turn_of_requests: bool,
+    turn: Turn,
     /// Whether requests were sent since the last time when nothing was left to send. If so, a delayed acknowledgement
     /// may be sent after the last of them.
     has_sent: bool,
@@ -133,7 +135,7 @@ impl QueuePair {
             notifier: Notifier::default(),
             responder: Responder::new(&config),
             received: VecDeque::new(),
-            is_turn_of_requests: false,
+            turn: Turn::new(),
             has_sent: false,
             headers: Headers::EMPTY,
             counts: QueuePairCounts::default(),
@@ -388,7 +390,7 @@ impl QueuePair {
             HeaderTemplate::new(&self.config).write_notification(&mut self.headers);
             return Some(PayloadSource::Nothing);
         }
-        let requests_first = std::mem::take(&mut self.is_turn_of_requests);
+        let requests_first = self.turn.is_of(TurnKind::Requests);
         if requests_first && let Some(source) = self.next_request(now_ns, memory) {
             return Some(source);
         }
@@ -411,7 +413,10 @@ impl QueuePair {
             let last = self.responder.next(memory, &mut self.headers);
             last.ok().flatten()
         });
-        self.is_turn_of_requests = answer.is_some() && self.state == QueuePairState::Ready;
+        if answer.is_some() {
+            let is_inside = self.responder.is_inside_response();
+            self.turn.sent(TurnKind::Responses, is_inside);
+        }
         answer
     }
 
@@ -430,6 +435,8 @@ impl QueuePair {
         match self.requester.next(memory, &mut self.headers) {
             NextPacket::Packet(source, transmission) => {
                 self.record_sent(now_ns, transmission);
+                let is_inside = self.requester.is_inside_request();
+                self.turn.sent(TurnKind::Requests, is_inside);
                 Some(match transmission {
                     Transmission::Repeated(_) => source.repeated(),
                     Transmission::Timed(_) | Transmission::Untimed => source,

@@ -161,6 +161,20 @@ impl Replies {
         self.waiting.clear();
     }
 
+    /// Whether a part of the oldest response was sent.
+    pub(super) fn is_inside_read(&self) -> bool {
+        let first = self.waiting.front();
+        first.is_some_and(|first| {
+            matches!(
+                first.kind,
+                ReplyKind::Read {
+                    has_begun: true,
+                    ..
+                }
+            )
+        })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -412,6 +412,11 @@ impl Requester {
         self.queue.pop()
     }
 
+    /// Whether a part of the next request to send was sent.
+    pub(super) fn is_inside_request(&self) -> bool {
+        self.cursor.packet != 0
+    }
+
     pub(super) fn unacked(&self) -> Psn {
         self.unacked
     }

@@ -211,6 +211,11 @@ impl Responder {
         self.replies.len()
     }
 
+    /// Whether a part of the oldest response not yet sent was sent.
+    pub(super) fn is_inside_response(&self) -> bool {
+        self.replies.is_inside_read()
+    }
+
     /// Keeps a packet received out of order, if it can be kept, and acknowledges it selectively.
     fn keep_ahead<M: RegisteredMemory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
         let Some(ahead) = &mut self.ahead else {
