@@ -271,8 +271,8 @@ const HEAD_BYTES: usize = 14;
 const LEAST_FRAME_BYTES: usize = 60;
 /// The size of a packet's number and checksum.
 const NUMBER_AND_CHECKSUM_BYTES: usize = 12;
-/// The payload of a packet: RoCE's path MTU over Ethernet of 1,500 bytes.
-const PACKET_BYTES: usize = 1024;
+/// The payload of rmpi's packets over Ethernet of 1,500 bytes.
+const PACKET_BYTES: usize = 1408;
 const FRAME_BYTES: usize = HEAD_BYTES + NUMBER_AND_CHECKSUM_BYTES + PACKET_BYTES;
 /// Messages per window.
 pub(super) const MESSAGES: u64 = 64;
@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn packets_cover_a_message_and_places_rotate() {
-        assert_eq!(place_of(0, 2500), 0..1024);
-        assert_eq!(place_of(2, 2500), 2048..2500);
-        assert_eq!(place_of(3, 2500), 2500..3524);
-        assert_eq!(place_of(3 * BUFFERS as u64, 2500), 0..1024);
+        assert_eq!(place_of(0, 3500), 0..1408);
+        assert_eq!(place_of(2, 3500), 2816..3500);
+        assert_eq!(place_of(3, 3500), 3500..4908);
+        assert_eq!(place_of(3 * BUFFERS as u64, 3500), 0..1408);
     }
 }

@@ -56,7 +56,7 @@ impl Both {
     fn new(selective_repeat: bool) -> Self {
         let hosts = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 4791)));
         let config = |here: u32, there: u32, to| Config {
-            path_mtu: PathMtu::Bytes4096,
+            path_mtu: PathMtu::BYTES_4096,
             peer_is_rmpi: selective_repeat,
             selective_repeat,
             ..Config::new(here, there, to)

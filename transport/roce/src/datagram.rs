@@ -127,7 +127,7 @@ impl DatagramConfig {
             number,
             key,
             partition: DEFAULT_PARTITION,
-            path_mtu: PathMtu::Bytes1024,
+            path_mtu: PathMtu::BYTES_1024,
             send_depth: 256,
         }
     }

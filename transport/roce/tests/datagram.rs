@@ -15,7 +15,7 @@ const SENDER: DatagramConfig = DatagramConfig {
     number: 17,
     key: 170,
     partition: 0xffff,
-    path_mtu: PathMtu::Bytes256,
+    path_mtu: PathMtu::BYTES_256,
     send_depth: 4,
 };
 const RECEIVER: DatagramConfig = DatagramConfig {
@@ -177,7 +177,7 @@ fn longest_datagram_equals_the_longest_reliable_packet() {
     let longest = PAYLOAD_BYTES_MAX + DATAGRAM_BYTES_MORE;
     let filled = u32::try_from(40 + longest).unwrap();
     let config = |config| DatagramConfig {
-        path_mtu: PathMtu::Bytes4096,
+        path_mtu: PathMtu::BYTES_4096,
         ..config
     };
     let mut sender = DatagramPair::new(config(SENDER));

@@ -213,7 +213,7 @@ fn ends(dice: &mut Dice) -> [End; 2] {
         selective_repeat,
         ack_delay_ns: 5_000 * u64::from(selective_repeat),
         floor_ns: 10_000,
-        path_mtu: PathMtu::Bytes256,
+        path_mtu: PathMtu::BYTES_256,
         send_depth: DEPTH,
         window_packets: [2, 16][dice.index(2)],
         read_packets: 2,

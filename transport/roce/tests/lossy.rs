@@ -56,7 +56,7 @@ struct Link {
 impl Link {
     fn new(seed: u64, selective_repeat: bool) -> Self {
         let config = Config {
-            path_mtu: PathMtu::Bytes4096,
+            path_mtu: PathMtu::BYTES_4096,
             window_packets: 64,
             peer_is_rmpi: true,
             selective_repeat,

@@ -273,7 +273,7 @@ impl Link {
     /// The link loses 1 % of all packets; with seed 0 it loses none.
     fn new(seed: u64, selective_repeat: bool, operation: RequestOpcode) -> Self {
         let config = Config {
-            path_mtu: PathMtu::Bytes256,
+            path_mtu: PathMtu::BYTES_256,
             window_packets: 128,
             peer_is_rmpi: true,
             selective_repeat,

@@ -342,14 +342,16 @@ impl Planned {
 
 /// Random attributes of two ends that match each other.
 fn configs(dice: &mut Dice) -> (Config, Config) {
-    let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
+    let mtus = [256, 512, 1024, 320].map(|bytes| PathMtu::new(bytes).unwrap());
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
     let depth = [1, 2, 16][dice.index(3)];
     let ours = dice.below(3);
+    // Only rmpi peers may have an MTU that is no power of two.
+    let mtu = mtus[dice.index(if ours > 0 { 4 } else { 3 })];
     let a = Config {
         sq_psn: firsts[dice.index(4)],
         rq_psn: firsts[dice.index(4)],
-        path_mtu: mtus[dice.index(3)],
+        path_mtu: mtu,
         send_depth: [3, 16, 64][dice.index(3)],
         window_packets: [1, 5, 32, 128][dice.index(4)],
         read_packets: [1, 4, 32][dice.index(3)],

@@ -187,7 +187,7 @@ fn datagrams(capture: &mut Capture) {
         number: 17,
         key: 170,
         partition: 0xffff,
-        path_mtu: PathMtu::Bytes256,
+        path_mtu: PathMtu::BYTES_256,
         send_depth: 4,
     };
     let mut pair = DatagramPair::new(sender);

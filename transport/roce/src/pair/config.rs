@@ -20,7 +20,7 @@ pub struct Config {
     pub sq_psn: Psn,
     /// PSN of the first packet that the peer sends (`rq_psn` in verbs).
     pub rq_psn: Psn,
-    /// Path MTU; both ends must use the same value.
+    /// Path MTU; both ends must use the same value. If it is not a power of two, `peer_is_rmpi` is required.
     pub path_mtu: PathMtu,
     /// P_Key.
     pub partition: u16,
@@ -77,20 +77,10 @@ pub struct Config {
     pub min_rnr_timer: u8,
 }
 
-/// Largest payload of one packet. IBTA vol. 1 section 9.7.
+/// Largest payload of one packet: a power of two from 256 to 4,096 bytes (IBTA vol. 1 section 9.7). Between rmpi ends it
+/// may be any multiple of 64 bytes in this range, so that packets fill the frames of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathMtu {
-    /// 256 bytes.
-    Bytes256,
-    /// 512 bytes.
-    Bytes512,
-    /// 1,024 bytes, the largest for Ethernet with an MTU of 1,500 bytes.
-    Bytes1024,
-    /// 2,048 bytes.
-    Bytes2048,
-    /// 4,096 bytes.
-    Bytes4096,
-}
+pub struct PathMtu(u16);
 
 /// An attribute is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +107,7 @@ impl Config {
             to,
             sq_psn: Psn::new(0),
             rq_psn: Psn::new(0),
-            path_mtu: PathMtu::Bytes1024,
+            path_mtu: PathMtu::BYTES_1024,
             partition: DEFAULT_PARTITION,
             send_depth: 256,
             window_packets: 128,
@@ -145,7 +135,13 @@ impl Config {
     /// # Errors
     /// The first attribute that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        let mtu_bytes = self.path_mtu.bytes();
+        let mtu_bytes_max = match self.peer_is_rmpi {
+            true => mtu_bytes,
+            false => 1 << mtu_bytes.ilog2(),
+        };
         let ranges = [
+            ("path_mtu", mtu_bytes, 256, mtu_bytes_max),
             ("number", self.number, 0, Psn::MASK),
             ("remote_number", self.remote_number, 0, Psn::MASK),
             ("send_depth", self.send_depth, 1, 1 << 16),
@@ -190,15 +186,22 @@ impl Config {
 }
 
 impl PathMtu {
+    /// 256 bytes.
+    pub const BYTES_256: Self = Self(256);
+    /// 1,024 bytes, the largest power of two for Ethernet with an MTU of 1,500 bytes.
+    pub const BYTES_1024: Self = Self(1024);
+    /// 4,096 bytes.
+    pub const BYTES_4096: Self = Self(4096);
+
+    /// A path MTU of this many bytes; `None`: not a multiple of 64 bytes, or out of range.
+    pub fn new(bytes: u32) -> Option<Self> {
+        let is_valid = (256..=4096).contains(&bytes) && bytes.is_multiple_of(64);
+        u16::try_from(bytes).ok().filter(|_| is_valid).map(Self)
+    }
+
     /// The largest payload in bytes.
     pub fn bytes(self) -> u32 {
-        match self {
-            Self::Bytes256 => 256,
-            Self::Bytes512 => 512,
-            Self::Bytes1024 => 1024,
-            Self::Bytes2048 => 2048,
-            Self::Bytes4096 => 4096,
-        }
+        self.0.into()
     }
 
     /// Number of packets of a message of `message_bytes` bytes, at least one.
@@ -244,8 +247,33 @@ mod tests {
     }
 
     #[test]
+    fn only_rmpi_peers_may_have_a_path_mtu_between_powers_of_two() {
+        let between = Config {
+            path_mtu: PathMtu::new(1408).unwrap(),
+            peer_is_rmpi: true,
+            ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
+        };
+        assert_eq!(between.check(), Ok(()));
+        let foreign = Config {
+            peer_is_rmpi: false,
+            ..between
+        };
+        let error = foreign.check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "path_mtu of the queue pair is 1408, expected 256 to 1024"
+        );
+    }
+
+    #[test]
+    fn a_path_mtu_is_a_multiple_of_64_bytes() {
+        let valid = [0, 192, 256, 257, 320, 4096, 4160].map(|bytes| PathMtu::new(bytes).is_some());
+        assert_eq!(valid, [false, false, true, false, true, true, false]);
+    }
+
+    #[test]
     fn empty_message_is_one_packet() {
-        let mtu = PathMtu::Bytes256;
+        let mtu = PathMtu::BYTES_256;
         let packets = [0, 1, 256, 257, 512].map(|bytes| mtu.packets(bytes));
         assert_eq!(packets, [1, 1, 1, 2, 2]);
     }

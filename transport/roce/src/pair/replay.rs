@@ -110,7 +110,7 @@ mod tests {
         };
         ReplayEntry {
             first: Psn::new(first),
-            packets: PathMtu::Bytes256.packets(bytes),
+            packets: PathMtu::BYTES_256.packets(bytes),
             operation: ReplayOperation::Read(reth),
         }
     }
@@ -133,7 +133,7 @@ mod tests {
                 key,
                 bytes,
             };
-            let found = |in_parts| replay.read(Psn::new(psn), &again, PathMtu::Bytes256, in_parts);
+            let found = |in_parts| replay.read(Psn::new(psn), &again, PathMtu::BYTES_256, in_parts);
             (found(false).is_some(), found(true).is_some())
         };
         let (both, neither) = ((true, true), (false, false));

@@ -205,7 +205,7 @@ mod tests {
     fn queue(depth: u32) -> SendQueue {
         SendQueue::new(&Config {
             send_depth: depth,
-            path_mtu: PathMtu::Bytes256,
+            path_mtu: PathMtu::BYTES_256,
             sq_psn: Psn::new(0x00ff_fffe),
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
         })

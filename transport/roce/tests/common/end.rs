@@ -100,7 +100,7 @@ impl End {
 /// Attributes with a small path MTU, for QPN 1, connected to QPN 2.
 pub(crate) fn config() -> Config {
     Config {
-        path_mtu: PathMtu::Bytes256,
+        path_mtu: PathMtu::BYTES_256,
         sq_psn: Psn::new(0x00ff_fffe),
         rq_psn: Psn::new(100),
         ..Config::new(1, 2, address(2))

@@ -171,16 +171,17 @@ fn read_number(packet: &[u8]) -> Option<u64> {
 
 /// The size of RoCE's base transport header.
 const HEAD_BYTES: usize = 12;
-/// RoCE's path MTU over Ethernet of 1,500 bytes.
-const PAYLOAD_BYTES: usize = 1024;
+/// The payload of rmpi's packets over Ethernet of 1,500 bytes.
+const PAYLOAD_BYTES: usize = 1408;
 const PACKET_BYTES: usize = HEAD_BYTES + PAYLOAD_BYTES + 4;
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    reason = "about a thousand"
+    reason = "below 1,500"
 )]
 const PACKET_LENGTH: i32 = PACKET_BYTES as i32;
-const TRAIN_PACKETS: usize = 62;
+/// As many packets as fit one call.
+const TRAIN_PACKETS: usize = 45;
 /// Maximum number of packets in flight.
 const WINDOW_PACKETS: u64 = 248;
 const LOST_AFTER: Duration = Duration::from_millis(5);

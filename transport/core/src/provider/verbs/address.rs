@@ -17,7 +17,7 @@
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
 //! |      2 |     2 | lid     | little-endian; on Ethernet the UDP port, or 0 for an adapter, whose port is always 4791 |
 //! |      4 |     3 | number  | of the datagram queue pair, little-endian |
-//! |      7 |     1 | packet  | base-2 logarithm of the MTU |
+//! |      7 |     1 | packet  | MTU, in units of 64 bytes |
 //! |      8 |    16 | gid     | in network byte order |
 
 use super::rail::MOST_RAILS;
@@ -97,7 +97,7 @@ impl PortAddress {
         };
         record[2..4].copy_from_slice(&self.lid.to_le_bytes());
         record[4..7].copy_from_slice(&self.number.to_le_bytes()[..3]);
-        record[7] = u8::try_from(self.packet_bytes.ilog2()).unwrap_or(0);
+        record[7] = mtu_units(self.packet_bytes);
         record[8..].copy_from_slice(&self.gid);
         record
     }
@@ -110,24 +110,40 @@ impl PortAddress {
             2 => LinkLayer::Ethernet,
             _ => return None,
         };
-        let packet = u32::from(record[7]);
-        if record[0] != VERSION || !(8..=12).contains(&packet) {
+        if record[0] != VERSION {
             return None;
         }
         Some(Self {
             link,
             lid: u16::from_le_bytes([record[2], record[3]]),
             number: u32::from_le_bytes([record[4], record[5], record[6], 0]),
-            packet_bytes: 1 << packet,
+            packet_bytes: mtu_of_units(record[7].into())?,
             gid: *record.last_chunk()?,
         })
     }
 }
 
+/// An MTU as processes send it, in units of 64 bytes.
+pub(super) fn mtu_units(packet_bytes: u32) -> u8 {
+    u8::try_from(packet_bytes / MTU_UNIT_BYTES).unwrap_or(u8::MAX)
+}
+
+/// The MTU in bytes that a process has sent; `None`: out of range.
+pub(super) fn mtu_of_units(units: u32) -> Option<u32> {
+    let range = MTU_BYTES_MIN / MTU_UNIT_BYTES..=MTU_BYTES_MAX / MTU_UNIT_BYTES;
+    range.contains(&units).then_some(units * MTU_UNIT_BYTES)
+}
+
+/// Every MTU is a multiple of this, in bytes.
+pub(super) const MTU_UNIT_BYTES: u32 = 64;
+/// Smallest and largest MTU, in bytes.
+pub(super) const MTU_BYTES_MIN: u32 = 256;
+pub(super) const MTU_BYTES_MAX: u32 = 4096;
 const VERSION: u8 = 1;
-/// The present form of a record. Form 0x23 was used by processes whose notes (messages that set up queue pairs) had no
-/// MTU, and whose buffers were too short for padded notes; earlier records began with [`VERSION`].
-const FORM: u8 = 0x24;
+/// The present form of a record. In form 0x24 an MTU was its base-2 logarithm. Form 0x23 was used by processes whose notes
+/// (messages that set up queue pairs) had no MTU, and whose buffers were too short for padded notes; earlier records
+/// began with [`VERSION`].
+const FORM: u8 = 0x25;
 /// Length of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;
 /// Longest host name in a record, in bytes.
@@ -144,7 +160,7 @@ mod tests {
         link: LinkLayer::Ethernet,
         lid: 0x1234,
         number: 0x00ab_cdef,
-        packet_bytes: 1024,
+        packet_bytes: 1408,
         gid: *b"0123456789abcdef",
     };
 
@@ -185,7 +201,7 @@ mod tests {
     fn invalid_port_addresses_are_rejected() {
         let good = SOME.to_bytes();
         assert_eq!(PortAddress::from_bytes(&good[1..]), None);
-        for (at, wrong) in [(0, 9), (1, 0), (1, 3), (7, 7), (7, 200)] {
+        for (at, wrong) in [(0, 9), (1, 0), (1, 3), (7, 3), (7, 65)] {
             let mut bad = good;
             bad[at] = wrong;
             assert_eq!(PortAddress::from_bytes(&bad), None, "byte {at}");

@@ -102,11 +102,11 @@ impl<P: VerbsPort> VerbsLinks<P> {
                 self.break_pair(end)
             }
         }
-        let Some(most) = self.most_packet_bytes(path) else {
+        let Some(packet_bytes) = self.usable_packet_bytes(path, theirs.packet_bytes) else {
             return;
         };
         let theirs = PairEnd {
-            packet_bytes: theirs.packet_bytes.min(most),
+            packet_bytes,
             ..theirs
         };
         // If a queue pair of this path is broken here, now or before, its place becomes free.

@@ -8,7 +8,7 @@
 //! distinguish these cases, a repeated request is followed by a short note which a polling peer echoes
 //! ([`WireMessage::Echo`](super::wire::WireMessage)); after some failures the short note is sent alone. An echo without
 //! the answer to the request before it is a *miss*. After [`MOST_MISSES`] misses in a row the next attempt requests
-//! half the size, down to 256 bytes; a silent peer that sends no echo does not reduce the size. With 20% packet loss, a
+//! the next smaller power of two, down to 256 bytes; a silent peer that sends no echo does not reduce the size. With 20% packet loss, a
 //! request and its answer arrive with probability 0.64, and an echo without them with probability 0.23. So a size is
 //! given up wrongly in one of 200 cases in which the first request was lost, which is one of 600 of all cases; with 10%
 //! packet loss, it is one of 8000.
@@ -22,13 +22,13 @@
 //! RETH): a path whose limit lies within these 8 bytes is not recognized. No such path is known. For an MTU of 4096
 //! bytes its limit would be 4148 to 4155 bytes from the IPv4 header on, for 1024 bytes 1076 to 1083.
 
-use super::address::PortAddress;
+use super::address::{MTU_BYTES_MAX, MTU_BYTES_MIN, MTU_UNIT_BYTES, PortAddress, mtu_units};
 
 /// The MTU to one port of a peer. Four bytes, since every link has one, and a process may have thousands of peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathMtuProbe {
-    /// Packet size as a power of two, as far as known; 0: never requested.
-    power: u8,
+    /// Packet size in units of 64 bytes, as far as known; 0: never requested.
+    units: u8,
     /// Misses in a row.
     misses: u8,
     requested: PathMtuRequest,
@@ -58,7 +58,7 @@ pub(super) enum Miss {
     Late,
     /// The same request is repeated after this time.
     Again { after_ns: u64 },
-    /// Packets of this size do not arrive: the next attempt requests half of this size.
+    /// Packets of this size do not arrive: the next attempt requests a smaller size.
     Less,
 }
 
@@ -66,9 +66,9 @@ impl PathMtuProbe {
     /// MTU of the path, at most that of a port.
     #[inline]
     pub(super) fn limit(&self, port_bytes: u32) -> u32 {
-        match self.power {
+        match self.units {
             0 => port_bytes,
-            power => port_bytes.min(1 << power),
+            units => port_bytes.min(u32::from(units) * MTU_UNIT_BYTES),
         }
     }
 
@@ -76,13 +76,13 @@ impl PathMtuProbe {
     /// request of the same size. Then misses are kept from attempt to attempt: a port that goes down, or a change of
     /// the link, may end an attempt before a size is found.
     pub(super) fn begin(&mut self, most: u32, now_ns: u64) -> bool {
-        let (requested, before) = (self.requested, self.power);
-        let most = power_of(most);
+        let (requested, before) = (self.requested, self.units);
+        let most = units_of(most);
         if self.less_since == 0 || minutes_since(self.less_since, now_ns) >= KNOWN_MINUTES {
-            (self.power, self.less_since) = (most, 0);
+            (self.units, self.less_since) = (most, 0);
         }
-        self.power = self.power.min(most);
-        let is_same = requested != PathMtuRequest::Nothing && self.power == before;
+        self.units = self.units.min(most);
+        let is_same = requested != PathMtuRequest::Nothing && self.units == before;
         if !is_same {
             self.misses = 0;
         }
@@ -97,20 +97,20 @@ impl PathMtuProbe {
 
     /// A queue pair uses packets of `bytes` bytes, between ports with an MTU of `most`.
     pub(super) fn agree(&mut self, bytes: u32, most: u32, now_ns: u64) {
-        let power = power_of(bytes);
-        let is_known = self.less_since != 0 && self.power == power;
+        let units = units_of(bytes);
+        let is_known = self.less_since != 0 && self.units == units;
         if bytes >= most {
             self.less_since = 0;
         } else if !is_known {
             self.less_since = minute(now_ns);
         }
-        self.power = power;
+        self.units = units;
         (self.misses, self.requested) = (0, PathMtuRequest::Nothing);
     }
 
     /// Whether an echo can lead to a smaller size than the one just requested.
     pub(super) fn may_shrink(&self) -> bool {
-        self.power > LEAST_POWER
+        self.units > LEAST_UNITS
     }
 
     /// Whether there were misses, or the MTU is below that of the ports.
@@ -146,7 +146,8 @@ impl PathMtuProbe {
             let after_ns = FIRST_PAUSE_NS << (self.misses - 1);
             return Miss::Again { after_ns };
         }
-        self.power -= 1;
+        // The next smaller power of two.
+        self.units = 1 << (self.units - 1).ilog2();
         (self.misses, self.less_since) = (0, minute(now_ns));
         Miss::Less
     }
@@ -162,10 +163,18 @@ fn minutes_since(minute_then: u8, now_ns: u64) -> u64 {
     (u64::from(minute(now_ns)) + MINUTES - u64::from(minute_then)) % MINUTES
 }
 
-/// Packet size as a power of two, within the limits.
-fn power_of(bytes: u32) -> u8 {
-    let power = bytes.max(1).ilog2();
-    u8::try_from(power).map_or(MOST_POWER, |power| power.clamp(LEAST_POWER, MOST_POWER))
+/// Packet size in units of 64 bytes, within the limits.
+fn units_of(bytes: u32) -> u8 {
+    mtu_units(bytes.clamp(MTU_BYTES_MIN, MTU_BYTES_MAX))
+}
+
+/// Largest MTU of a queue pair between two ports, at most `bytes`: adapters have powers of two.
+pub(super) fn common_bytes(bytes: u32, one: &PortAddress, other: &PortAddress) -> u32 {
+    let bytes = bytes.min(one.packet_bytes).min(other.packet_bytes);
+    match one.is_program() && other.is_program() {
+        true => bytes,
+        false => 1 << bytes.max(1).ilog2(),
+    }
 }
 
 /// Length in bytes of a note that shows that packets of `packet_bytes` arrive.
@@ -177,13 +186,12 @@ pub(super) fn filled_bytes(packet_bytes: u32, one: &PortAddress, other: &PortAdd
     packet_bytes as usize + more
 }
 
-/// Smallest and largest packet size: 256 and 4096 bytes.
-const LEAST_POWER: u8 = 8;
-const MOST_POWER: u8 = 12;
+/// Smallest packet size, in units of 64 bytes.
+const LEAST_UNITS: u8 = 4;
 /// Bytes by which a note between two user-space ports may exceed the MTU.
 pub(super) const MORE_BYTES: usize = roce::format::DATAGRAM_BYTES_MORE;
 /// Length of the longest note, in bytes.
-pub(super) const MOST_NOTE_BYTES: usize = (1 << MOST_POWER) + MORE_BYTES;
+pub(super) const MOST_NOTE_BYTES: usize = MTU_BYTES_MAX as usize + MORE_BYTES;
 /// Misses in a row after which a size is given up.
 const MOST_MISSES: u8 = 4;
 /// Delay of the repeated request after the first miss, doubled for each further one: losses come in bursts.
@@ -235,6 +243,35 @@ mod tests {
             assert_eq!(path.echo(9), Miss::Late);
         }
         assert_eq!(path.limit(4096), 256);
+    }
+
+    #[test]
+    fn an_mtu_between_powers_of_two_becomes_the_next_smaller_one() {
+        let mut path = PathMtuProbe::default();
+        path.begin(1408, 5);
+        assert_eq!(path.limit(4096), 1408);
+        give_up(&mut path, 7);
+        assert_eq!(path.limit(4096), 1024);
+    }
+
+    #[test]
+    fn only_user_space_ports_share_an_mtu_between_powers_of_two() {
+        let program = PortAddress {
+            link: LinkLayer::Ethernet,
+            lid: 4791,
+            number: 1,
+            packet_bytes: 1408,
+            gid: [0; 16],
+        };
+        let adapter = PortAddress {
+            lid: 0,
+            packet_bytes: 4096,
+            ..program
+        };
+        assert_eq!(common_bytes(4096, &program, &program), 1408);
+        assert_eq!(common_bytes(1344, &program, &program), 1344);
+        assert_eq!(common_bytes(4096, &program, &adapter), 1024);
+        assert_eq!(common_bytes(512, &adapter, &program), 512);
     }
 
     #[test]

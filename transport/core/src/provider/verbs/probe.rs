@@ -6,7 +6,7 @@ use session::CarrierState;
 
 use super::error_text;
 use super::links::VerbsLinks;
-use super::path_mtu::{Miss, filled_bytes};
+use super::path_mtu::{Miss, common_bytes, filled_bytes};
 use super::port::VerbsPort;
 use super::rail::PeerPath;
 use super::wire::{self, LinkMessage, NOTE_BYTES};
@@ -14,9 +14,14 @@ use super::wire::{self, LinkMessage, NOTE_BYTES};
 impl<P: VerbsPort> VerbsLinks<P> {
     /// Largest MTU of a queue pair, as far as its two ports allow; `None`: the peer's address is unknown.
     pub(super) fn most_packet_bytes(&mut self, path: PeerPath) -> Option<u32> {
-        let ours = self.rails[path.at()].packet_bytes();
-        let theirs = self.peers.link(path)?.address?.packet_bytes;
-        Some(ours.min(theirs))
+        self.usable_packet_bytes(path, u32::MAX)
+    }
+
+    /// Largest MTU of at most `bytes` bytes that both ports support; `None`: the peer's address is unknown.
+    pub(super) fn usable_packet_bytes(&mut self, path: PeerPath, bytes: u32) -> Option<u32> {
+        let ours = self.rails[path.at()].address();
+        let theirs = self.peers.link(path)?.address?;
+        Some(common_bytes(bytes, &ours, &theirs))
     }
 
     /// Requests a queue pair for a local end, with the path MTU found before, if any was.

@@ -92,6 +92,8 @@ struct RocePortLimits {
     window_packets: u32,
     /// Maximum number of response packets to one read request.
     read_packets: u32,
+    /// Maximum number of packets sent in one turn.
+    burst_packets: u32,
     /// Time without a packet from a peer's user-space port after which a queue pair to it breaks.
     silence_ns: u64,
 }
@@ -162,13 +164,14 @@ impl<C: Carrier> RocePort<C> {
         }
     }
 
-    /// Sends ready packets, as far as there is room, but at most [`MOST_SENT`].
+    /// Sends ready packets, as far as there is room, but at most one burst: sending all would take so long that arriving
+    /// packets are dropped meanwhile. The others wait for the next turn.
     fn send(&mut self, now_ns: u64) {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
         let mut exit = PacketWriter::new(&mut self.carrier, &self.counts);
-        for _ in 0..MOST_SENT {
+        for _ in 0..self.limits.burst_packets {
             if !exit.makes_room() || !self.queues.send_next(now_ns, &mut exit) {
                 break;
             }
@@ -324,9 +327,6 @@ fn piece(piece: super::port::Sge) -> RoceSge {
 
 /// Maximum number of packets of a burst that are handled between two sends of responses, unless a response is overdue.
 const MOST_DELIVERED: usize = 32;
-/// Maximum number of packets sent in one turn. The others wait for the next turn: sending all would take so long that
-/// arriving packets are dropped meanwhile.
-const MOST_SENT: usize = 62;
 /// Delay before the next attempt to send if room is not signalled: a socket buffers more than is sent in this time.
 const ROOM_AFTER_NS: u64 = 200_000;
 /// While a response is overdue, up to this many bursts are received before its peer counts as silent: more than a

@@ -31,7 +31,7 @@
 //! |      8 |     4 | attempt      | number of the attempt |
 //! |     12 |     4 | number       | queue pair number |
 //! |     16 |     3 | first        | its first packet sequence number |
-//! |     19 |     1 | size         | its MTU, as a power of two |
+//! |     19 |     1 | size         | its MTU, in units of 64 bytes |
 //! |     20 |    12 | next, beyond | as above, when the note is sent |
 //!
 //! A note that names a queue pair is padded with zeros: it is at least as long as the MTU of that queue pair, so it
@@ -42,11 +42,9 @@
 //!
 //! The length of a message is the one that the device reports. A message that does not parse is dropped and counted.
 
-use std::ops::RangeInclusive;
-
 use session::Ack;
 
-use super::address::PortAddress;
+use super::address::{PortAddress, mtu_of_units, mtu_units};
 use super::path_mtu::MORE_BYTES;
 use crate::Head;
 
@@ -83,7 +81,7 @@ pub(super) struct PairEnd {
     pub(super) number: u32,
     /// Packet sequence number of the first packet that this end sends; 24 bits.
     pub(super) first: u32,
-    /// MTU of the queue pair in bytes: a power of two from 256 to 4096.
+    /// MTU of the queue pair in bytes, from 256 to 4096: a power of two, or between user-space ports a multiple of 64.
     pub(super) packet_bytes: u32,
 }
 
@@ -150,7 +148,7 @@ pub(super) fn note(source: u32, ack: Ack, message: LinkMessage) -> [u8; NOTE_BYT
     const NO_END: PairEnd = PairEnd {
         number: 0,
         first: 0,
-        packet_bytes: 1,
+        packet_bytes: 0,
     };
     let (what, yes, attempt, end) = match message {
         LinkMessage::Ack { ack_request } => (ACK, ack_request, 0, NO_END),
@@ -167,7 +165,7 @@ pub(super) fn note(source: u32, ack: Ack, message: LinkMessage) -> [u8; NOTE_BYT
     let mut bytes = [0; NOTE_BYTES];
     (bytes[0], bytes[1]) = (what, yes.into());
     bytes[2..4].copy_from_slice(&ack.returned.to_le_bytes());
-    let first = end.first & NUMBER_MASK | end.packet_bytes.ilog2() << NUMBER_BITS;
+    let first = end.first & NUMBER_MASK | u32::from(mtu_units(end.packet_bytes)) << NUMBER_BITS;
     let words = [source, attempt, end.number, first, ack.next];
     for (place, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
@@ -281,8 +279,7 @@ fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
 /// The queue pair that a note names; `None`: the MTU is invalid, or the note is not padded to the MTU.
 fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<PairEnd> {
     let first = word_at(bytes, 16);
-    let power = first >> NUMBER_BITS;
-    let packet_bytes = SIZES.contains(&power).then(|| 1_u32 << power)?;
+    let packet_bytes = mtu_of_units(first >> NUMBER_BITS)?;
     let least = packet_bytes as usize;
     (least..=least + MORE_BYTES)
         .contains(&length)
@@ -319,8 +316,6 @@ fn long_at(bytes: &[u8], at: usize) -> u64 {
 /// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 const NUMBER_BITS: u32 = 24;
-/// Valid MTUs, as powers of two.
-const SIZES: RangeInclusive<u32> = 8..=12;
 
 const PACKET: u8 = 0x11;
 const ACK: u8 = 0x12;
@@ -457,11 +452,11 @@ mod tests {
             assert_eq!(super::read(&long, length).is_some(), is_good, "{length}");
         }
         // Versions without an MTU field had 0 in this byte.
-        for power in (0..=7).chain(13..=255) {
+        for units in (0..=3).chain(65..=255) {
             let mut bytes = long;
-            bytes[19] = power;
+            bytes[19] = units;
             for length in [32, 256, 2048, 4096, 1 << 13, usize::MAX] {
-                assert_eq!(super::read(&bytes, length), None, "{power}, {length}");
+                assert_eq!(super::read(&bytes, length), None, "{units}, {length}");
             }
         }
     }

@@ -6,6 +6,8 @@
 
 use std::net::SocketAddr;
 
+use roce::format::{Bth, ICRC_BYTES};
+
 use super::carrier::PACKET_BYTES;
 use super::system::{NO_ADDRESS, OutgoingBatch};
 
@@ -146,6 +148,17 @@ impl GsoBatch {
         let fits = self.to == to && (1..=self.packet_bytes).contains(&bytes);
         is_whole && has_room && is_for_ours && fits
     }
+
+    /// Whether all packets have the same length.
+    fn is_whole(&self) -> bool {
+        self.bytes == self.packets * self.packet_bytes
+    }
+}
+
+/// Number of packets with `payload_bytes` of payload and no extended header that fit one batch.
+pub(super) fn in_one_batch(payload_bytes: u32) -> u32 {
+    let packet_bytes = Bth::BYTES + payload_bytes as usize + ICRC_BYTES;
+    u32::try_from(MOST_BATCH_BYTES / packet_bytes).unwrap_or(u32::MAX)
 }
 
 /// Maximum number of batches.

@@ -15,6 +15,7 @@ use super::super::slab::Slab;
 use super::carrier::Carrier;
 use super::completion_event::CompletionEvent;
 use super::completions::RoceCompletions;
+use super::gso::in_one_batch;
 use super::pairs::{PairNumbers, RocePairs};
 use super::regions::RoceRegions;
 use super::shared::{self, SharedSocket};
@@ -87,7 +88,7 @@ impl<C: Carrier> RocePort<C> {
     ) -> Result<Self, CallError> {
         let local = carrier.local();
         let most = payload_bytes(carrier.most_bytes(), local).min(terms.most_packet_bytes());
-        let path_mtu = path_mtu(most).ok_or(CallError {
+        let path_mtu = PathMtu::new(most).ok_or(CallError {
             call: "socket",
             errno: libc::EMSGSIZE,
         })?;
@@ -102,10 +103,11 @@ impl<C: Carrier> RocePort<C> {
             send_depth: depths.datagrams as usize,
             ..DatagramConfig::new(numbers.for_datagrams(), q_key)
         });
+        let burst_packets = burst_packets(path_mtu);
         let queues = RoceQueues {
             local,
             regions: RoceRegions::default(),
-            pairs: RocePairs::new(numbers),
+            pairs: RocePairs::new(numbers, burst_packets),
             shared: ReceiveQueue::new(depths.shared as usize),
             datagrams,
             datagram_buffers: ReceiveQueue::new(depths.datagram_buffers as usize),
@@ -117,7 +119,10 @@ impl<C: Carrier> RocePort<C> {
         let limits = RocePortLimits {
             sends: depths.sends,
             window_packets,
-            read_packets: (window_packets / READS_IN_WINDOW).clamp(1, MOST_OF_READ),
+            // The responses to one request are at most one burst. Further packets are requested while the responses to
+            // earlier requests are in flight: so the responder need not wait for a request.
+            read_packets: (window_packets / READS_IN_WINDOW).clamp(1, burst_packets),
+            burst_packets,
             silence_ns: SILENCE_NS,
         };
         Ok(Self {
@@ -178,18 +183,6 @@ pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAdd
     fits.then_some(SocketAddr::new(ip, port))
 }
 
-/// The path MTU of this many bytes, if it is a valid one.
-pub(super) fn path_mtu(bytes: u32) -> Option<PathMtu> {
-    Some(match bytes {
-        256 => PathMtu::Bytes256,
-        512 => PathMtu::Bytes512,
-        1024 => PathMtu::Bytes1024,
-        2048 => PathMtu::Bytes2048,
-        4096 => PathMtu::Bytes4096,
-        _ => return None,
-    })
-}
-
 /// The partition of all queue pairs.
 pub(super) fn partition(terms: &NetTerms) -> u16 {
     match terms.partition {
@@ -198,12 +191,18 @@ pub(super) fn partition(terms: &NetTerms) -> u16 {
     }
 }
 
-/// Largest payload, a power of two, of a packet of `most_bytes` bytes from the IP header on; 0: none fits.
+/// Largest payload, a multiple of 64 bytes, of a packet of `most_bytes` bytes from the IP header on.
 fn payload_bytes(most_bytes: usize, local: SocketAddr) -> u32 {
     let ip_bytes = if local.is_ipv4() { 20 } else { 40 };
     let left = most_bytes.saturating_sub(ip_bytes + AROUND_PAYLOAD_BYTES);
     let left = u32::try_from(left).unwrap_or(u32::MAX).min(4096);
-    left.checked_ilog2().map_or(0, |power| 1 << power)
+    left / 64 * 64
+}
+
+/// Maximum number of packets sent at a time: whole batches of segmentation offload.
+fn burst_packets(path_mtu: PathMtu) -> u32 {
+    let batch = in_one_batch(path_mtu.bytes()).clamp(1, MOST_BURST_PACKETS);
+    MOST_BURST_PACKETS / batch * batch
 }
 
 /// Maximum number of packets in flight to a peer whose socket buffers `waiting_bytes` bytes. Two peers may send to it
@@ -229,10 +228,8 @@ const LEAST_WINDOW: u32 = 8;
 /// Maximum number of packets in flight: enough for a network of some hosts with short paths; selective repeat has
 /// numbers for 256.
 const MOST_WINDOW: u32 = 248;
-/// Maximum number of response packets to one read request; with 1,024 bytes each they fit one segmentation offload.
-/// Further packets are requested while the responses to earlier requests are in flight: so the responder need not wait
-/// for a request.
-const MOST_OF_READ: u32 = 62;
+/// Maximum number of packets sent at a time: as many of 1,024 bytes as fit one segmentation offload.
+const MOST_BURST_PACKETS: u32 = 62;
 const READS_IN_WINDOW: u32 = 4;
 
 #[cfg(test)]
@@ -262,13 +259,19 @@ mod tests {
         let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let six: SocketAddr = "[fd00::1]:1".parse().unwrap();
         let most = |link_bytes| [four, six].map(|local| payload_bytes(link_bytes, local));
-        assert_eq!(most(1500), [1024, 1024]);
+        assert_eq!(most(1500), [1408, 1408]);
         assert_eq!(most(9000), [4096, 4096]);
         assert_eq!(most(65_536), [4096, 4096]);
         // 4096 bytes of payload, 44 of other headers and checksum, and 20 of the IPv4 header.
-        assert_eq!(most(4160), [4096, 2048]);
-        assert_eq!(most(4159), [2048, 2048]);
+        assert_eq!(most(4160), [4096, 4032]);
+        assert_eq!(most(4159), [4032, 4032]);
         assert_eq!(most(0), [0, 0]);
+    }
+
+    #[test]
+    fn a_burst_is_whole_batches_of_segmentation_offload() {
+        let bursts = [256, 1024, 1408, 4096].map(|bytes| PathMtu::new(bytes).map(burst_packets));
+        assert_eq!(bursts, [Some(62), Some(62), Some(45), Some(60)]);
     }
 
     #[test]
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_window_fits_twice_into_the_peers_socket_buffer() {
-        let windows = [PathMtu::Bytes1024, PathMtu::Bytes4096]
+        let windows = [PathMtu::BYTES_1024, PathMtu::BYTES_4096]
             .map(|mtu| [0, 425_984, 8 << 20].map(|room| window_packets(room, mtu)));
         assert_eq!(windows, [[8, 69, 248], [8, 23, 248]]);
     }

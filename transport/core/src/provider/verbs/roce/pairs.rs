@@ -84,6 +84,8 @@ pub(super) struct RocePairs {
     ready: VecDeque<u32>,
     /// Packets that the first queue pair of `ready` has sent in its present turn.
     in_turn: u32,
+    /// Maximum number of packets that one queue pair sends before the next queue pair sends.
+    burst_packets: u32,
     /// Deadlines, earliest first. A queue pair has at most one entry, no later than its deadline.
     due: BTreeSet<(u64, u32)>,
     chance: RandomPool,
@@ -108,13 +110,14 @@ struct PairSlot {
 }
 
 impl RocePairs {
-    pub(super) fn new(numbers: PairNumbers) -> Self {
+    pub(super) fn new(numbers: PairNumbers, burst_packets: u32) -> Self {
         Self {
             numbers,
             places: Vec::new(),
             free: VecDeque::new(),
             ready: VecDeque::new(),
             in_turn: 0,
+            burst_packets,
             due: BTreeSet::new(),
             chance: RandomPool::default(),
             counts: Arc::default(),
@@ -210,10 +213,10 @@ impl RocePairs {
         }
     }
 
-    /// Counts a packet of the first ready queue pair; after `MOST_IN_TURN` packets it moves to the end of the list.
+    /// Counts a packet of the first ready queue pair; after a burst of packets it moves to the end of the list.
     pub(super) fn turn_ready(&mut self) {
         self.in_turn += 1;
-        if self.in_turn >= MOST_IN_TURN {
+        if self.in_turn >= self.burst_packets {
             self.in_turn = 0;
             if let Some(first) = self.ready.pop_front() {
                 self.ready.push_back(first);
@@ -317,7 +320,3 @@ fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
 /// The queue pair cannot be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unjoined;
-
-/// Maximum number of packets that one queue pair sends before the next queue pair sends: with 1,024 bytes each they fit
-/// one segmentation offload.
-const MOST_IN_TURN: u32 = 62;

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dpdk_sys::InPlaceMemory;
-use roce::{Config, Datagram, Psn};
+use roce::{Config, Datagram, PathMtu, Psn};
 
 use super::super::address::PortAddress;
 use super::super::port::{
@@ -22,7 +22,7 @@ use super::super::port::{
     VerbsPort, WorkBody, WorkOpcode, WorkRequest,
 };
 use super::carrier::Carrier;
-use super::open::{partition, path_mtu, socket_of};
+use super::open::{partition, socket_of};
 use super::{RocePort, piece};
 
 impl<C: Carrier> VerbsPort for RocePort<C> {
@@ -159,7 +159,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         let config = Config {
             sq_psn: Psn::new(to.sq_psn),
             rq_psn: Psn::new(to.rq_psn),
-            path_mtu: path_mtu(packet_bytes).ok_or(wrong)?,
+            path_mtu: PathMtu::new(packet_bytes).ok_or(wrong)?,
             partition: partition(terms),
             send_depth: self.limits.sends,
             window_packets: self.limits.window_packets,
