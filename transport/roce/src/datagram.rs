@@ -224,6 +224,7 @@ impl DatagramPair {
                 DatagramBody::Inline(bytes) => PacketPayload::Inline(bytes),
                 DatagramBody::Sge(sge) => PacketPayload::Sge(*sge),
             },
+            filler_bytes: 0,
             is_repeated: false,
         })
     }

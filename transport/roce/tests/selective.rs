@@ -352,3 +352,50 @@ fn outstanding_psns_stay_within_what_a_peer_keeps() {
     acknowledge(&mut end, Psn::MASK, &all);
     assert_eq!(brief(&end.leaving(0)), [(4, 0)], "only the missing one");
 }
+
+#[test]
+fn a_response_is_padded_if_another_one_follows() {
+    let mut end = end(Config {
+        pads_responses: true,
+        ..selective()
+    });
+    // The last packet of the third read lacks more than half of a packet.
+    for (psn, bytes) in [(100, 600), (103, 700), (106, 300), (108, 700), (111, 500)] {
+        let read = ByHand::new(0x0c, psn, &[]).reth(address(7), 7, bytes);
+        read.to(&mut end, 0);
+    }
+    let seen = end.leaving(0);
+    let lengths: Vec<usize> = seen.iter().map(|seen| seen.payload.len()).collect();
+    let whole = 256;
+    assert_eq!(
+        lengths,
+        [
+            [whole, whole, 88].as_slice(),
+            &[whole, whole, whole],
+            &[whole, 44],
+            &[whole, whole, whole],
+            &[whole, 244],
+        ]
+        .concat()
+    );
+    let padded = &seen[5];
+    assert_eq!((padded.code, padded.psn), (0x0e, 105));
+    assert_eq!(padded.payload[..188], numbers(8192)[512..700]);
+    assert_eq!(padded.payload[188..], [0; 68]);
+}
+
+#[test]
+fn padding_of_a_response_is_dropped() {
+    let mut end = end(selective());
+    end.post(0, READ, sge(8, 0, 300));
+    end.leaving(0);
+    ByHand::new(0x0e, FIRST, &[1; 256]).to(&mut end, 0);
+    let mut last = [2; 256];
+    last[44..].fill(3);
+    ByHand::new(0x0e, FIRST + 1, &last[..100]).to(&mut end, 0);
+    assert_eq!(done(&mut end), [], "of no valid length");
+    ByHand::new(0x0e, FIRST + 1, &last).to(&mut end, 0);
+    assert_eq!(done(&mut end), [0]);
+    assert_eq!(end.arena.bytes(8)[256..300], [2; 44]);
+    assert_eq!(end.arena.bytes(8)[300..400], [0; 100]);
+}

@@ -361,6 +361,7 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         timeout: 6,
         peer_is_rmpi: ours > 0,
         selective_repeat: ours > 1,
+        pads_responses: ours > 1 && dice.permille(500),
         ack_delay_ns: [0, 0, 20_000, 200_000][dice.index(4)] * u64::from(ours > 0),
         floor_ns: [0, 100_000][dice.index(2)],
         min_rnr_timer: 1,

@@ -195,10 +195,10 @@ impl Completer {
         let is_placed = match (work.is_read(), packet.atomic_ack()) {
             (true, None) => {
                 let (offset, bytes, _) = requester.answer_of(work, psn);
-                if u32::try_from(packet.payload.len()) != Ok(bytes) {
+                let Some(payload) = requester.payload_of(packet, bytes) else {
                     return Ok(false);
-                }
-                place(work, offset, packet.payload, memory)
+                };
+                place(work, offset, payload, memory)
             }
             (false, Some(ack)) => place(work, 0, &ack.value.to_ne_bytes(), memory),
             _ => return Ok(false),

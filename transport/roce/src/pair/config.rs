@@ -52,6 +52,10 @@ pub struct Config {
     /// again. Both ends must use the same value; `true` requires `peer_is_rmpi`. With selective repeat at most 256 PSNs
     /// are outstanding.
     pub selective_repeat: bool,
+    /// Whether the last packet of a read response may be padded with zeros to a whole packet, if another read response
+    /// follows: a carrier can send both in one batch, whose packets are of one length. `true` requires
+    /// `selective_repeat`; ends with selective repeat accept such packets always.
+    pub pads_responses: bool,
     /// Whether the peer shares its cores with other processes, so the peer is sometimes not scheduled for a while. If
     /// so, `shared_floor_ns` is used instead of `floor_ns`.
     pub peer_shares_cores: bool,
@@ -119,6 +123,7 @@ impl Config {
             retry_count: 7,
             peer_is_rmpi: false,
             selective_repeat: false,
+            pads_responses: false,
             peer_shares_cores: false,
             floor_ns: 5_000_000,
             shared_floor_ns: 200_000_000,
@@ -158,6 +163,12 @@ impl Config {
                 self.selective_repeat.into(),
                 0,
                 self.peer_is_rmpi.into(),
+            ),
+            (
+                "pads_responses",
+                self.pads_responses.into(),
+                0,
+                self.selective_repeat.into(),
             ),
             (
                 "ack_delay_ns",

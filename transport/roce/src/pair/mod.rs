@@ -273,7 +273,9 @@ impl QueuePair {
         self.counts.sent += 1;
         let payload = match source {
             PayloadSource::Nothing => PacketPayload::Nothing,
-            PayloadSource::Sge(sge) | PayloadSource::Repeated(sge) => PacketPayload::Sge(sge),
+            PayloadSource::Sge(sge)
+            | PayloadSource::Padded(sge, _)
+            | PayloadSource::Repeated(sge) => PacketPayload::Sge(sge),
             PayloadSource::Inline {
                 index,
                 offset,
@@ -284,6 +286,10 @@ impl QueuePair {
             to: self.config.to,
             headers: &self.headers,
             payload,
+            filler_bytes: match source {
+                PayloadSource::Padded(_, bytes) => bytes,
+                _ => 0,
+            },
             is_repeated: matches!(source, PayloadSource::Repeated(_)),
         })
     }

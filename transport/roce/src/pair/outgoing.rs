@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::config::Config;
-use crate::format::{Bth, CNP_BYTES, Headers, Opcode, pad_of};
+use crate::format::{Bth, CNP_BYTES, Headers, Opcode, PAYLOAD_BYTES_MAX, pad_of};
 use crate::memory::RoceSge;
 use crate::psn::Psn;
 
@@ -17,6 +17,8 @@ pub struct OutgoingPacket<'a> {
     pub headers: &'a Headers,
     /// The payload.
     pub payload: PacketPayload<'a>,
+    /// Number of zero bytes behind the payload, in addition to those up to a multiple of four bytes.
+    pub filler_bytes: u32,
     /// Whether the packet may have been sent before. If so, the memory of its payload may change at any time, because
     /// the acknowledgement of the first transmission can arrive.
     pub is_repeated: bool,
@@ -36,7 +38,9 @@ pub enum PacketPayload<'a> {
 impl OutgoingPacket<'_> {
     /// The zero bytes between the payload and the ICRC.
     pub fn pad(&self) -> &'static [u8] {
-        &[0; 3][..usize::from(pad_of(self.payload.bytes()))]
+        let bytes = u32::from(pad_of(self.payload.bytes())).max(self.filler_bytes);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        ZEROS.get(..bytes).unwrap_or(&ZEROS)
     }
 
     /// Length of the packet without its ICRC, in bytes.
@@ -68,6 +72,8 @@ pub(super) enum PayloadSource {
         bytes: u32,
     },
     Sge(RoceSge),
+    /// Registered memory, and behind it this number of zero bytes.
+    Padded(RoceSge, u32),
     /// Registered memory, for a packet that may have been sent before.
     Repeated(RoceSge),
 }
@@ -76,11 +82,14 @@ impl PayloadSource {
     /// This source, but marked as that of a packet that may have been sent before.
     pub(super) fn repeated(self) -> Self {
         match self {
-            Self::Sge(sge) => Self::Repeated(sge),
+            Self::Sge(sge) | Self::Padded(sge, _) => Self::Repeated(sge),
             other => other,
         }
     }
 }
+
+/// The longest padding.
+static ZEROS: [u8; PAYLOAD_BYTES_MAX] = [0; PAYLOAD_BYTES_MAX];
 
 /// The BTH fields that all packets of a queue pair have in common.
 #[derive(Clone, Copy, Debug)]

@@ -27,6 +27,8 @@ pub(super) struct Replies {
     mtu_bytes: u32,
     /// Whether all full packets of a read response are sent as middle packets.
     is_even: bool,
+    /// Whether the last packet of a read response may be padded to a whole packet.
+    pads: bool,
 }
 
 /// A response not yet sent.
@@ -68,6 +70,7 @@ impl Replies {
             template: HeaderTemplate::new(config),
             mtu_bytes: config.path_mtu.bytes(),
             is_even: config.selective_repeat,
+            pads: config.pads_responses,
         }
     }
 
@@ -221,6 +224,7 @@ impl Replies {
         memory: &M,
         headers: &mut Headers,
     ) -> NextReply {
+        let followed_by_whole = self.is_next_whole();
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
@@ -238,7 +242,13 @@ impl Replies {
         if !is_readable(memory, part) {
             return NextReply::Inaccessible(psn);
         }
-        let is_whole = part.bytes == self.mtu_bytes;
+        let lacking_bytes = self.mtu_bytes - part.bytes;
+        let is_padded = has_begun
+            && !is_repeated
+            && followed_by_whole
+            && lacking_bytes <= self.mtu_bytes / 4 * 3;
+        let filler_bytes = if is_padded { lacking_bytes } else { 0 };
+        let is_whole = lacking_bytes == filler_bytes;
         let position = match (has_begun, left.bytes == 0) {
             _ if self.is_even && is_whole => MessagePosition::Middle,
             (false, true) => MessagePosition::Only,
@@ -247,7 +257,8 @@ impl Replies {
             (true, true) => MessagePosition::Last,
         };
         let opcode = Opcode::reliable(OpcodeClass::ReadResponse, position, false);
-        headers.begin(&self.template.bth(opcode, psn, part.bytes, false));
+        let bytes = part.bytes + filler_bytes;
+        headers.begin(&self.template.bth(opcode, psn, bytes, false));
         if position != MessagePosition::Middle {
             let syndrome = Syndrome::UNLIMITED;
             headers.push(|bytes| Aeth { syndrome, msn }.write(bytes));
@@ -264,7 +275,17 @@ impl Replies {
         NextReply::Packet(match part.bytes {
             0 => PayloadSource::Nothing,
             _ if is_repeated => PayloadSource::Repeated(part),
+            _ if filler_bytes != 0 => PayloadSource::Padded(part, filler_bytes),
             _ => PayloadSource::Sge(part),
+        })
+    }
+
+    /// Whether the response behind the first one begins with a whole packet, and may follow it in one batch.
+    fn is_next_whole(&self) -> bool {
+        let next = self.waiting.get(1).filter(|_| self.pads);
+        next.is_some_and(|next| match next.kind {
+            ReplyKind::Read { rest, .. } => rest.bytes >= self.mtu_bytes,
+            ReplyKind::Acknowledge(_) | ReplyKind::Atomic(_) => false,
         })
     }
 

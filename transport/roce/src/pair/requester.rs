@@ -20,7 +20,7 @@ use super::request::{CompletionStatus, PostError, RoceRequest};
 use super::scoreboard::Scoreboard;
 use super::send_queue::{SendQueue, SendQueueEntry};
 use super::span::{PacketLimits, PacketSpan, payload, write_headers};
-use crate::format::{Headers, MessagePosition, PacketSet};
+use crate::format::{Headers, MessagePosition, Packet, PacketSet};
 use crate::memory::RegisteredMemory;
 use crate::psn::Psn;
 
@@ -438,6 +438,15 @@ impl Requester {
         let bytes = read.body.bytes().saturating_sub(offset);
         let ends = self.limits.span(read, packet).packets == 1;
         (offset, bytes.min(self.limits.mtu_bytes), ends)
+    }
+
+    /// The first `bytes` bytes of the payload of a response packet; `None`: it has another length, and is not padded to
+    /// a whole packet.
+    pub(super) fn payload_of<'a>(&self, packet: &Packet<'a>, bytes: u32) -> Option<&'a [u8]> {
+        let arrived = u32::try_from(packet.payload.len()).ok()?;
+        let fits = arrived == bytes || arrived == self.limits.mtu_bytes;
+        let wanted = usize::try_from(bytes).ok().filter(|_| fits)?;
+        packet.payload.get(..wanted)
     }
 
     fn note_executed(&mut self, upto: Psn) {

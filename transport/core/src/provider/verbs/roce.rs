@@ -164,14 +164,18 @@ impl<C: Carrier> RocePort<C> {
         }
     }
 
-    /// Sends ready packets, as far as there is room, but at most one burst: sending all would take so long that arriving
-    /// packets are dropped meanwhile. The others wait for the next turn.
+    /// Sends ready packets, as far as there is room, but at most one burst, and what fills its last batch: sending all
+    /// would take so long that arriving packets are dropped meanwhile. The others wait for the next turn.
     fn send(&mut self, now_ns: u64) {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
         let mut exit = PacketWriter::new(&mut self.carrier, &self.counts);
-        for _ in 0..self.limits.burst_packets {
+        let burst = self.limits.burst_packets;
+        for sent in 0..2 * burst {
+            if sent >= burst && !exit.is_in_batch() {
+                break;
+            }
             if !exit.makes_room() || !self.queues.send_next(now_ns, &mut exit) {
                 break;
             }

@@ -14,6 +14,9 @@ use super::writing::PacketRest;
 
 /// A carrier of packets. It may lose, duplicate, reorder or damage them.
 pub(crate) trait Carrier: fmt::Debug + Send {
+    /// Whether consecutive packets of one length to one peer are sent in batches.
+    const BATCHES: bool = false;
+
     /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;
 
@@ -60,6 +63,11 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// Queues the packet whose headers are the first `bytes` of [`buffer`](Self::buffer), and whose payload is sent in
     /// place. `false`: impossible now, and nothing was changed.
     fn push_around(&mut self, _bytes: usize, _behind: &PacketRest, _to: SocketAddr) -> bool {
+        false
+    }
+
+    /// Whether the next packet may be sent in one batch with the last queued one.
+    fn is_in_batch(&self) -> bool {
         false
     }
 

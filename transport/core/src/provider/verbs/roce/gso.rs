@@ -89,6 +89,13 @@ impl GsoQueue {
         self.left == self.count
     }
 
+    /// Whether the last batch may take one more packet.
+    pub(super) fn is_in_batch(&self) -> bool {
+        let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
+        let last = last.and_then(|last| self.batches.get(last));
+        last.is_some_and(|batch| batch.is_whole() && batch.has_room(self.most_packets))
+    }
+
     /// The batches not sent yet, from the first on.
     pub(super) fn waiting(&self) -> impl Iterator<Item = OutgoingBatch<'_>> {
         let batches = self.batches[..self.count].iter().enumerate();
@@ -142,11 +149,10 @@ impl GsoBatch {
 
     /// Whether a packet may be added to the batch.
     fn takes(&self, bytes: usize, to: SocketAddr, most_packets: usize) -> bool {
-        let is_whole = self.bytes == self.packets * self.packet_bytes;
         let has_room = self.has_room(most_packets);
         let is_for_ours = to.port() != roce::format::PORT;
         let fits = self.to == to && (1..=self.packet_bytes).contains(&bytes);
-        is_whole && has_room && is_for_ours && fits
+        self.is_whole() && has_room && is_for_ours && fits
     }
 
     /// Whether all packets have the same length.

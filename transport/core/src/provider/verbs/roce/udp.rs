@@ -152,6 +152,8 @@ impl Udp {
 }
 
 impl Carrier for Udp {
+    const BATCHES: bool = true;
+
     fn now_ns(&self) -> u64 {
         wait::monotonic_ns()
     }
@@ -179,6 +181,10 @@ impl Carrier for Udp {
 
     fn push(&mut self, bytes: usize, to: SocketAddr) {
         self.gso.push(bytes, to);
+    }
+
+    fn is_in_batch(&self) -> bool {
+        self.gso.is_in_batch()
     }
 
     fn flush(&mut self) {

@@ -51,6 +51,11 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         !self.carrier.has_unsent() && self.carrier.buffer().is_some()
     }
 
+    /// Whether the next packet may be sent in one batch with the last queued one.
+    pub(super) fn is_in_batch(&self) -> bool {
+        self.carrier.is_in_batch()
+    }
+
     /// Queues a packet. A packet that cannot be written counts as lost.
     pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         match lent(outgoing, regions, self.lends_from) {
