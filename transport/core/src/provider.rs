@@ -225,7 +225,7 @@ impl Fabric {
 
     /// As [`post_send`](Self::post_send), for a frame that only announces data which a later poll moves. If something
     /// was already posted to the peer since the last poll, the frame may leave with the next frame to that peer, or
-    /// with the next poll. Without a poll it leaves 0.2 s later.
+    /// with the next poll. Over TCP it leaves 0.2 s later without a poll.
     ///
     /// `data`: memory that was [offered](Self::offer) to the peer. It does not change until the key is
     /// [withdrawn](Self::withdraw), and the peer is expected to read all of it. If a read of the data would make this
@@ -675,7 +675,7 @@ impl Fabric {
     }
 
     /// Promises that after each poll that returned more than one completion, the caller calls [`uncork`](Self::uncork)
-    /// when it has handled them: frames posted meanwhile over TCP connections may leave together.
+    /// when it has handled them: what is posted meanwhile over TCP connections or user-space ports may leave together.
     pub fn promise_uncork(&mut self) {
         if let Some(net) = &mut self.net {
             net.promise_uncork();

@@ -302,6 +302,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     }
 
     pub(super) fn promise_uncork(&mut self) {
+        self.verbs.promise_uncork();
         if let Some(tcp) = self.tcp() {
             tcp.promise_uncork();
         }
@@ -309,6 +310,7 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
 
     #[inline]
     pub(super) fn uncork(&mut self) {
+        self.verbs.uncork();
         if let Some(tcp) = self.tcp() {
             tcp.uncork();
         }
@@ -410,6 +412,7 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     ) -> Result<(), Full> {
         match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
+            (PeerNetwork::Verbs, _) => self.verbs.post_announcement(to, head, body),
             _ => self.post_send(to, head, body),
         }
     }
@@ -610,10 +613,6 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         }
         if is_any_lost {
             self.sift(PeerNetwork::Tcp, completions, before);
-            if completions.len() <= 1 {
-                // After a poll that returned at most one completion, the caller does not call `uncork`.
-                self.uncork();
-            }
         }
     }
 
@@ -643,6 +642,10 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
             lost(completion).is_none_or(|peer| self.network(peer) == wire)
         };
         completions.retain_since(before, is_reported);
+        if completions.len() <= 1 {
+            // After a poll that returned at most one completion, the caller does not call `uncork`.
+            self.uncork();
+        }
     }
 
     /// Returns a key of `verbs`. Unless `verbs` is already chosen for the peer, records the key, and makes `tcp` accept

@@ -299,11 +299,11 @@ impl NetworkProvider {
     }
 
     pub(super) fn promise_uncork(&mut self) {
-        either!(self, _ => (), tcp => tcp.promise_uncork(), mixed => mixed.promise_uncork());
+        either!(self, it => it.promise_uncork());
     }
 
     pub(super) fn uncork(&mut self) {
-        either!(self, _ => (), tcp => tcp.uncork(), mixed => mixed.uncork());
+        either!(self, it => it.uncork());
     }
 
     pub(super) fn set_lacks_core(&mut self, lacks: bool) {
@@ -388,7 +388,7 @@ impl Provider for NetworkProvider {
     ) -> Result<(), Full> {
         either!(
             self,
-            it => it.post_send(to, head, body),
+            it => it.post_announcement(to, head, body),
             it => it.post_announcement(to, (head, body), data),
             it => it.post_announcement(to, (head, body), data)
         )

@@ -127,6 +127,10 @@ pub(super) struct Verbs<P: VerbsPort> {
     transfers: VerbsTransfers,
     /// Work that was deferred when the last one-word message was delivered; `None`: it has been done.
     pending_word: Option<PendingWord>,
+    /// Whether the caller has promised to call `uncork` after it has handled a poll's completions.
+    corks: bool,
+    /// The peer to which the last announcement since the last poll was posted; `None`: there was none.
+    announced_to: Option<u32>,
 }
 
 /// A port went down or came back up.
@@ -206,6 +210,8 @@ impl<P: VerbsPort> Verbs<P> {
             streams: VerbsStreams::open(me.0, peers, ports, limits)?,
             transfers: VerbsTransfers::new(&limits),
             pending_word: None,
+            corks: false,
+            announced_to: None,
         };
         verbs.grant_bounces();
         Ok(verbs)
@@ -334,6 +340,23 @@ impl<P: VerbsPort> Verbs<P> {
         let posted = self.streams.post(to.0, head, body);
         self.settle();
         posted
+    }
+
+    /// Posts a frame that announces data which the peer reads. If the data are read only in later polls, and the last
+    /// announcement since the last poll was to the same peer, the frame leaves with the next frame to this peer or with
+    /// the next poll.
+    pub(super) fn post_announcement(
+        &mut self,
+        to: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        let is_next = self.announced_to.replace(to.0) == Some(to.0);
+        if !(P::SERVES_IN_POLLS && is_next) {
+            return self.post_send(to, head, body);
+        }
+        self.catch_up();
+        self.streams.post_later(to.0, head, body)
     }
 
     /// Posts a send of the first `BYTES` bytes of a word, if nothing has to be sent before this send. `false`: nothing

@@ -34,6 +34,10 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// (`lost_completions.rs`). A user-space port waits as long as the peer is believed to be alive.
     const MAY_LOSE_COMPLETIONS: bool = true;
 
+    /// Whether peers read the memory of this process only while this process polls, so that an announcement of data may
+    /// wait for the next poll.
+    const SERVES_IN_POLLS: bool = false;
+
     /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;
 
@@ -133,6 +137,13 @@ pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
         };
         self.post(pair, &[request]) == 1
     }
+
+    /// Holds back the packets of further posts until [`uncork`](Self::uncork), or until a poll, so that they are sent
+    /// together. Has no effect on a device.
+    fn cork(&mut self) {}
+
+    /// Sends the packets that were held back.
+    fn uncork(&mut self) {}
 
     /// Polls a completion queue; returns how many completions were taken.
     fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize;

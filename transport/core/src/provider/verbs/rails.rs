@@ -250,6 +250,21 @@ impl<P: VerbsPort> Rails<P> {
         self.all.iter().any(|rail| rail.port.facts().in_software)
     }
 
+    /// Makes the ports hold back the packets of further posts.
+    pub(super) fn cork(&mut self) {
+        for rail in &mut self.all {
+            rail.port.cork();
+        }
+    }
+
+    /// Makes the ports send the packets that they held back.
+    #[inline(always)]
+    pub(super) fn uncork(&mut self) {
+        for rail in &mut self.all {
+            rail.port.uncork();
+        }
+    }
+
     /// Whether packets have arrived on any port since the last call.
     pub(super) fn take_activity(&mut self) -> bool {
         let stirred = self.all.iter_mut().map(|rail| rail.port.take_activity());

@@ -81,6 +81,9 @@ pub(crate) struct RocePort<C> {
     has_turned: bool,
     /// Whether packets have arrived since the last [`take_activity`](super::port::VerbsPort::take_activity).
     has_activity: bool,
+    /// Whether posted requests wait until the next turn, or until the port is
+    /// [uncorked](super::port::VerbsPort::uncork).
+    is_corked: bool,
 }
 
 /// Limits of a port's queue pairs.
@@ -184,8 +187,11 @@ impl<C: Carrier> RocePort<C> {
         self.carrier.flush();
     }
 
-    /// Sends what was posted, without waiting for the next turn.
+    /// Sends what was posted, without waiting for the next turn, except while the port is corked.
     fn send_now(&mut self) {
+        if self.is_corked {
+            return;
+        }
         let now_ns = self.carrier.begin();
         self.receive_late(now_ns);
         self.send(now_ns);

@@ -19,6 +19,20 @@ use crate::{Full, Head};
 impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a send that does not take the fast path.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        self.put(to, head, body)?;
+        self.flush(to);
+        Ok(())
+    }
+
+    /// Posts a send that leaves with the next send to this peer, or with the next poll.
+    pub(super) fn post_later(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        self.put(to, head, body)?;
+        self.links.peers.list_unsent(to);
+        Ok(())
+    }
+
+    /// Puts a frame into the stream to a peer.
+    fn put(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let remote = self.links.peers.of(to);
         if remote.is_lost() {
             // The caller has been notified; the packet will never be received.
@@ -47,7 +61,6 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.links.peers.of(to).session.lend();
         }
         self.links.counts.sends.add(1);
-        self.flush(to);
         Ok(())
     }
 

@@ -13,6 +13,29 @@ impl<P: VerbsPort> Verbs<P> {
     /// Polls once.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
+        self.streams.links.rails.cork();
+        self.poll_once(completions);
+        if !self.corks || completions.len() <= 1 {
+            self.uncork();
+        }
+    }
+
+    /// Promises that after each poll that returned more than one completion, the caller calls [`uncork`](Self::uncork)
+    /// when it has handled them.
+    pub(in crate::provider) fn promise_uncork(&mut self) {
+        self.corks = true;
+    }
+
+    /// Sends, together, the packets that user-space ports held back during a poll, and while the caller handled its
+    /// completions.
+    #[inline(always)]
+    pub(in crate::provider) fn uncork(&mut self) {
+        self.streams.links.rails.uncork();
+    }
+
+    #[inline(always)]
+    fn poll_once(&mut self, completions: &mut Completions) {
+        self.announced_to = None;
         self.streams.links.schedule.count();
         self.catch_up();
         self.streams.ready.hand_up(completions);

@@ -135,6 +135,7 @@ impl<C: Carrier> RocePort<C> {
             counts: Arc::default(),
             has_turned: false,
             has_activity: false,
+            is_corked: false,
         })
     }
 }

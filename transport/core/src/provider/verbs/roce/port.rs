@@ -28,6 +28,7 @@ use super::{RocePort, piece};
 impl<C: Carrier> VerbsPort for RocePort<C> {
     const CLOCK_EVERY: u64 = 32;
     const MAY_LOSE_COMPLETIONS: bool = false;
+    const SERVES_IN_POLLS: bool = true;
 
     fn now_ns(&self) -> u64 {
         self.carrier.now_ns()
@@ -201,6 +202,18 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         self.queues.pairs.settle(pair.number, true, ends);
         self.send_now();
         count
+    }
+
+    fn cork(&mut self) {
+        self.is_corked = true;
+    }
+
+    #[inline(always)]
+    fn uncork(&mut self) {
+        let was_corked = std::mem::take(&mut self.is_corked);
+        if was_corked && (self.queues.has_datagrams || self.queues.pairs.is_any_ready()) {
+            self.send_now();
+        }
     }
 
     fn poll(&mut self, which: CqKind, done: &mut [PortCompletion]) -> usize {
