@@ -24,7 +24,7 @@
 //! |        |      6 |   16 | checksum                  | as ones |
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// IP and UDP headers of a packet, with the fields that the ICRC does not cover set to ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,36 +103,57 @@ impl NetworkHeaders {
     /// The addresses are of different IP versions.
     pub fn assumed(from: SocketAddr, to: SocketAddr, bytes: u16) -> Result<Self, NetworkError> {
         let udp_bytes = bytes.saturating_add(BEHIND_IP_BYTES);
-        let mut headers = [0; 40 + UDP_BYTES];
-        let ip_bytes = match (from.ip(), to.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                headers[0] = 0x45;
-                headers[2..4].copy_from_slice(&udp_bytes.saturating_add(20).to_be_bytes());
-                headers[6] = 0x40;
-                headers[9] = UDP;
-                headers[12..16].copy_from_slice(&source.octets());
-                headers[16..20].copy_from_slice(&destination.octets());
-                20
+        let [u0, u1] = udp_bytes.to_be_bytes();
+        let ([s0, s1], [d0, d1]) = (from.port().to_be_bytes(), to.port().to_be_bytes());
+        let udp = [s0, s1, d0, d1, u0, u1, 0xff, 0xff];
+        let mut headers = Self {
+            bytes: [0; Self::BYTES_MAX],
+            len: 0,
+        };
+        match (from, to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                let [l0, l1] = udp_bytes.saturating_add(20).to_be_bytes();
+                headers.push(&[0x45, 0xff, l0, l1, 0, 0, 0x40, 0, 0xff, UDP, 0xff, 0xff]);
+                headers.push(&from.ip().octets());
+                headers.push(&to.ip().octets());
             }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                headers[0] = 0x60;
-                headers[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-                headers[6] = UDP;
-                headers[8..24].copy_from_slice(&source.octets());
-                headers[24..40].copy_from_slice(&destination.octets());
-                40
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                headers.push(&[0x6f, 0xff, 0xff, 0xff, u0, u1, UDP, 0xff]);
+                headers.push(&from.ip().octets());
+                headers.push(&to.ip().octets());
             }
             _ => return Err(NetworkError::Mixed),
-        };
-        headers[ip_bytes..ip_bytes + 2].copy_from_slice(&from.port().to_be_bytes());
-        headers[ip_bytes + 2..ip_bytes + 4].copy_from_slice(&to.port().to_be_bytes());
-        headers[ip_bytes + 4..ip_bytes + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-        Ok(Self::masked(&headers[..ip_bytes + UDP_BYTES], ip_bytes))
+        }
+        headers.push(&udp);
+        Ok(headers)
+    }
+
+    /// Appends a part of the headers, as the ICRC covers it.
+    #[inline(always)]
+    fn push<const N: usize>(&mut self, part: &[u8; N]) {
+        let room = self.bytes.get_mut(usize::from(self.len)..);
+        if let Some(room) = room.and_then(<[u8]>::first_chunk_mut) {
+            *room = *part;
+            self.len += u8::try_from(N).unwrap_or(0);
+        }
     }
 
     /// The headers as the ICRC covers them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+
+    /// The headers as the ICRC covers them, and `next` behind them; and the length of both.
+    pub(crate) fn followed_by<const N: usize>(
+        &self,
+        next: &[u8; N],
+    ) -> ([u8; Self::BYTES_MAX + MOST_BEHIND_BYTES], usize) {
+        const { assert!(N <= MOST_BEHIND_BYTES) };
+        let mut bytes = [0; Self::BYTES_MAX + MOST_BEHIND_BYTES];
+        bytes[..Self::BYTES_MAX].copy_from_slice(&self.bytes);
+        let len = usize::from(self.len);
+        bytes[len..len + N].copy_from_slice(next);
+        (bytes, len + N)
     }
 
     /// Number of header bytes from the IPv4 id on; `None`: the packet is IPv6.
@@ -223,6 +244,8 @@ impl std::error::Error for NetworkError {}
 
 /// Length of UDP header and ICRC in bytes.
 const BEHIND_IP_BYTES: u16 = 12;
+/// Largest number of bytes in [`NetworkHeaders::followed_by`].
+const MOST_BEHIND_BYTES: usize = super::Bth::BYTES;
 const UDP_BYTES: usize = 8;
 /// The protocol number of UDP.
 const UDP: u8 = 17;

@@ -99,6 +99,10 @@ impl Notifier {
         }
     }
 
+    pub(super) fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
     /// Returns whether a CNP must be sent now, and records that it is sent.
     pub(super) fn take(&mut self) -> bool {
         std::mem::take(&mut self.is_pending)

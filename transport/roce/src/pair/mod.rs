@@ -294,6 +294,17 @@ impl QueuePair {
         })
     }
 
+    /// Whether [`next_outgoing`](Self::next_outgoing) would return `None`, unless the [`deadline`](Self::deadline) has
+    /// passed. Takes less time than that call, and replaces it if `true`.
+    pub fn has_sent_all(&mut self, now_ns: u64) -> bool {
+        let may_send = self.notifier.is_pending()
+            || self.responder.queued_responses() != 0
+            || self.requester.has_unsent()
+            || self.responder.owes_ack_after_request(now_ns);
+        self.has_sent &= may_send;
+        !may_send
+    }
+
     /// Whether a packet is for this queue pair. Other packets are silently dropped. IBTA vol. 1 section 9.6.1.
     fn is_ours(&self, from: IpAddr, packet: &Packet<'_>) -> bool {
         let bth = &packet.bth;

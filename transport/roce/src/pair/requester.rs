@@ -170,12 +170,12 @@ impl Requester {
     /// Whether the limits allow a packet that takes `packets` PSNs.
     fn has_room(&self, psn: Psn, packets: u32) -> bool {
         let ahead = psn.packets_since(self.unacked);
-        match &self.board {
-            None => self.has_window(ahead),
-            Some(board) => {
-                ahead + packets <= PacketSet::PACKETS && self.has_window(board.in_flight(ahead))
-            }
-        }
+        let Some(board) = &self.board else {
+            return self.has_window(ahead);
+        };
+        // At most `ahead` packets are in flight. To count them takes longer than all else here.
+        let has_window = self.has_window(ahead) || self.has_window(board.in_flight(ahead));
+        ahead + packets <= PacketSet::PACKETS && has_window
     }
 
     /// Whether one more packet may be sent. If the window has shrunk since the outstanding packets were sent, perhaps
@@ -410,6 +410,17 @@ impl Requester {
             None => self.cursor = RequestCursor::default(),
         }
         self.queue.pop()
+    }
+
+    /// Whether there are packets to send, or to send again, if the limits allow that.
+    pub(super) fn has_unsent(&self) -> bool {
+        let is_any_lost = self
+            .board
+            .as_ref()
+            .is_some_and(|board| board.next_lost().is_some());
+        self.probe == TimeoutProbe::Pending
+            || is_any_lost
+            || self.queue.get(self.cursor.index).is_some()
     }
 
     /// Whether a part of the next request to send was sent.

@@ -186,12 +186,17 @@ impl Responder {
     /// `ack_delay_ns`. Under load the peer requests acknowledgements anyway. Returns whether the acknowledgement was
     /// queued.
     pub(super) fn acknowledge_after_request(&mut self, now_ns: u64) -> bool {
-        let is_due = self.delayed_ack != DelayedAck::None && now_ns >= self.next_behind_at;
+        let is_due = self.owes_ack_after_request(now_ns);
         if is_due {
             self.next_behind_at = now_ns.saturating_add(self.ack_delay_ns / 2);
             self.send_delayed_ack();
         }
         is_due
+    }
+
+    /// Whether a delayed acknowledgement may be sent after a request.
+    pub(super) fn owes_ack_after_request(&self, now_ns: u64) -> bool {
+        self.delayed_ack != DelayedAck::None && now_ns >= self.next_behind_at
     }
 
     /// Abandons the current message; returns the completion of its receive buffer, if it has one.

@@ -33,7 +33,14 @@ impl End {
 
     /// The next packet that the end sends, as it is on the wire, from the BTH to the ICRC.
     pub(crate) fn next_on_wire(&mut self, now_ns: u64) -> Option<Vec<u8>> {
-        let outgoing = self.pair.next_outgoing(now_ns, &self.arena)?;
+        let is_timer_due = self.pair.deadline().is_some_and(|due_ns| due_ns <= now_ns);
+        let has_sent_all = !is_timer_due && self.pair.has_sent_all(now_ns);
+        let outgoing = self.pair.next_outgoing(now_ns, &self.arena);
+        assert!(
+            !has_sent_all || outgoing.is_none(),
+            "all was sent, and yet {outgoing:?}"
+        );
+        let outgoing = outgoing?;
         let bytes = u16::try_from(outgoing.bytes()).expect("a packet is short");
         let network =
             NetworkHeaders::assumed(self.from, outgoing.to, bytes).expect("both are IPv4");

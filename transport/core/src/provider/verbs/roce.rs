@@ -259,7 +259,8 @@ impl RoceQueues {
         } else if let Some(pair) = self.pairs.get(number) {
             let (regions, shared) = (&mut self.regions, &mut self.shared);
             pair.receive(now_ns, from.ip(), &packet, regions, shared);
-            self.touch(number, true);
+            let may_send = !pair.has_sent_all(now_ns);
+            self.touch(number, may_send);
         }
     }
 
@@ -313,9 +314,11 @@ impl RoceQueues {
             let has_sent = outgoing.is_some();
             if let Some(outgoing) = outgoing {
                 exit.push(&outgoing, &self.regions);
-                self.pairs.turn_ready();
-            } else {
+            }
+            if !has_sent || pair.has_sent_all(now_ns) {
                 self.pairs.leave_ready();
+            } else {
+                self.pairs.turn_ready();
             }
             self.touch(number, false);
             if has_sent {

@@ -257,6 +257,16 @@ impl RocePairs {
         self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns)
     }
 
+    /// Records that requests were posted to a queue pair.
+    pub(super) fn posted(&mut self, number: u32, ends: &mut RoceCompletions) {
+        let index = self.numbers.place_of(number);
+        match self.places.get_mut(index as usize) {
+            // Requests that wait to be sent complete nothing.
+            Some(place) if !place.is_known_broken => Self::list(&mut self.ready, place, index),
+            _ => self.settle(number, true, ends),
+        }
+    }
+
     /// Takes the completions of a queue pair that was used, and records its deadline. `may_send`: it may have packets
     /// to send.
     pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut RoceCompletions) {

@@ -198,8 +198,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
         };
         let posted = |request: &&WorkRequest<'_>| engine.post(&request_of(request)).is_ok();
         let count = requests.iter().take_while(posted).count();
-        let ends = &mut self.queues.ends;
-        self.queues.pairs.settle(pair.number, true, ends);
+        self.queues.pairs.posted(pair.number, &mut self.queues.ends);
         self.send_now();
         count
     }
