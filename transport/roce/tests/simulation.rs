@@ -342,7 +342,7 @@ impl Planned {
 
 /// Random attributes of two ends that match each other.
 fn configs(dice: &mut Dice) -> (Config, Config) {
-    let mtus = [256, 512, 1024, 320].map(|bytes| PathMtu::new(bytes).unwrap());
+    let mtus = [256, 512, 1024, 320].map(|bytes| PathMtu::new(bytes).expect("a multiple of 64"));
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
     let depth = [1, 2, 16][dice.index(3)];
     let ours = dice.below(3);
