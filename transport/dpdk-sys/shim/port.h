@@ -6,6 +6,7 @@
 #include "rmpi_dpdk.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,23 +47,53 @@ struct rmpi_dpdk_port {
     int connects;
     uint64_t connected_at;
     uint32_t pause_ms;
-    /* DPDK's own thread uses it too, under a lock. */
+    /* DPDK's own thread uses it too, while no burst runs (turnstile.c). The thread in whose burst it is; 0: none. */
     int is_shared;
+    atomic_uintptr_t bursting;
+    struct rmpi_dpdk_port *next_shared;
 };
 
-extern pthread_mutex_t rmpi_drivers;
+/* All shared ports. They are never freed. */
+extern _Atomic(struct rmpi_dpdk_port *) rmpi_shared_ports;
+
+/* Waits until no other thread is in a driver or in a burst of a shared port, and keeps them out. Recursive. */
+void rmpi_lock_drivers(void);
+void rmpi_unlock_drivers(void);
+
+/* Whether a thread has locked the drivers, or waits for bursts to end. Set for ever if bursts have to take the lock. */
+extern atomic_int rmpi_drivers_are_locked;
+
+/* The rest of begin_burst, if the drivers are locked. */
+void rmpi_wait_to_burst(struct rmpi_dpdk_port *port);
 
 /* Locks out DPDK's own thread from the driver. The lock is recursive. */
 static inline void lock(const struct rmpi_dpdk_port *port)
 {
     if (port->is_shared)
-        pthread_mutex_lock(&rmpi_drivers);
+        rmpi_lock_drivers();
 }
 
 static inline void unlock(const struct rmpi_dpdk_port *port)
 {
     if (port->is_shared)
-        pthread_mutex_unlock(&rmpi_drivers);
+        rmpi_unlock_drivers();
+}
+
+/* Begins a burst: it takes no lock as long as nobody has locked the drivers. Why that is enough: see turnstile.c. */
+static inline void begin_burst(struct rmpi_dpdk_port *port)
+{
+    if (!port->is_shared)
+        return;
+    atomic_store_explicit(&port->bursting, (uintptr_t)pthread_self(), memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&rmpi_drivers_are_locked, memory_order_acquire), 0))
+        rmpi_wait_to_burst(port);
+}
+
+static inline void end_burst(struct rmpi_dpdk_port *port)
+{
+    if (port->is_shared)
+        atomic_store_explicit(&port->bursting, 0, memory_order_release);
 }
 
 /* Starts the device of a port that is set up. Returns 0 or DPDK's error. */

@@ -107,10 +107,8 @@ pid_t __wrap_getpid(void)
 }
 
 // DPDK's own thread calls drivers on events, and the memif driver frees memory then that a burst may be using. So these
-// calls, and the bursts of such a port, are serialized by a lock. The linker replaces the functions with which drivers
+// calls, and the bursts of such a port, exclude each other. The linker replaces the functions with which drivers
 // register for events by these.
-pthread_mutex_t rmpi_drivers = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-
 struct watcher {
     rte_intr_callback_fn run;
     rte_intr_unregister_callback_fn ended;
@@ -133,11 +131,11 @@ int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *, 
 static void run_watcher(void *argument)
 {
     struct watcher *watcher = argument;
-    pthread_mutex_lock(&rmpi_drivers);
+    rmpi_lock_drivers();
     // The driver may have unregistered while it waited for the lock.
     if (!watcher->is_over)
         watcher->run(watcher->argument);
-    pthread_mutex_unlock(&rmpi_drivers);
+    rmpi_unlock_drivers();
 }
 
 static void forget(struct watcher *watcher)
@@ -153,11 +151,11 @@ static void forget(struct watcher *watcher)
 static void end_watcher(struct rte_intr_handle *handle, void *argument)
 {
     struct watcher *watcher = argument;
-    pthread_mutex_lock(&rmpi_drivers);
+    rmpi_lock_drivers();
     if (watcher->ended)
         watcher->ended(handle, watcher->argument);
     forget(watcher);
-    pthread_mutex_unlock(&rmpi_drivers);
+    rmpi_unlock_drivers();
 }
 
 static struct watcher *watcher_of(rte_intr_callback_fn run, void *argument)
@@ -173,24 +171,24 @@ int __wrap_rte_intr_callback_register(const struct rte_intr_handle *handle, rte_
     struct watcher *watcher = calloc(1, sizeof *watcher);
     if (!watcher)
         return -ENOMEM;
-    pthread_mutex_lock(&rmpi_drivers);
+    rmpi_lock_drivers();
     *watcher = (struct watcher){.run = run, .argument = argument, .next = watchers};
     watchers = watcher;
     int result = __real_rte_intr_callback_register(handle, run_watcher, watcher);
     if (result < 0)
         forget(watcher);
-    pthread_mutex_unlock(&rmpi_drivers);
+    rmpi_unlock_drivers();
     return result;
 }
 
 int __wrap_rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument)
 {
-    pthread_mutex_lock(&rmpi_drivers);
+    rmpi_lock_drivers();
     struct watcher *watcher = watcher_of(run, argument);
     int result = watcher ? __real_rte_intr_callback_unregister(handle, run_watcher, watcher) : -ENOENT;
     if (result > 0)
         forget(watcher);
-    pthread_mutex_unlock(&rmpi_drivers);
+    rmpi_unlock_drivers();
     return result;
 }
 
@@ -205,7 +203,7 @@ int __wrap_rte_intr_callback_unregister_sync(const struct rte_intr_handle *handl
 int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *handle, rte_intr_callback_fn run, void *argument,
                                                 rte_intr_unregister_callback_fn ended)
 {
-    pthread_mutex_lock(&rmpi_drivers);
+    rmpi_lock_drivers();
     struct watcher *watcher = watcher_of(run, argument);
     int result = -ENOENT;
     if (watcher) {
@@ -213,7 +211,7 @@ int __wrap_rte_intr_callback_unregister_pending(const struct rte_intr_handle *ha
         result = __real_rte_intr_callback_unregister_pending(handle, run_watcher, watcher, end_watcher);
         watcher->is_over = result > 0;
     }
-    pthread_mutex_unlock(&rmpi_drivers);
+    rmpi_unlock_drivers();
     return result;
 }
 
@@ -294,11 +292,11 @@ int rmpi_port_begin(struct rmpi_dpdk_port *port)
     return port->connects ? 0 : error;
 }
 
-// Checks the link now and then while nothing arrives: it may be down, or may have changed.
+// Checks the link: it may be down, or may have changed.
 static void check_link(struct rmpi_dpdk_port *port)
 {
     struct rte_eth_link link = {0};
-    if (port->calls++ % (port->is_up ? UP_CALLS : DOWN_CALLS) || rte_eth_link_get_nowait(port->id, &link))
+    if (rte_eth_link_get_nowait(port->id, &link))
         return;
     port->is_up = link.link_status == RTE_ETH_LINK_UP;
     uint64_t now = rte_get_timer_cycles();
@@ -344,6 +342,10 @@ static struct rmpi_dpdk_port *port_of(uint16_t id, const char *device)
     port->is_shared = !strncmp(device, "net_memif", 9);
     // The default role is client; the server was called master in older releases.
     port->connects = port->is_shared && !strstr(device, "role=server") && !strstr(device, "role=master");
+    if (port->is_shared) {
+        port->next_shared = atomic_load_explicit(&rmpi_shared_ports, memory_order_relaxed);
+        atomic_store_explicit(&rmpi_shared_ports, port, memory_order_release);
+    }
     return ports[id] = port;
 }
 
@@ -515,9 +517,9 @@ uint32_t rmpi_dpdk_send(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *fra
             rte_pktmbuf_pkt_len(buffers[i]) = frames[i].bytes;
         }
     }
-    lock(port);
+    begin_burst(port);
     uint32_t sent = port->is_started ? rte_eth_tx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
-    unlock(port);
+    end_burst(port);
     return sent;
 }
 
@@ -525,11 +527,15 @@ uint32_t rmpi_dpdk_receive(struct rmpi_dpdk_port *port, struct rmpi_dpdk_frame *
 {
     struct rte_mbuf *buffers[BURST];
     count = RTE_MIN(count, (uint32_t)BURST);
-    lock(port);
+    begin_burst(port);
     uint16_t came = port->is_started ? rte_eth_rx_burst(port->id, 0, buffers, (uint16_t)count) : 0;
-    if (came == 0)
+    end_burst(port);
+    // Now and then while nothing arrives.
+    if (came == 0 && port->calls++ % (port->is_up ? UP_CALLS : DOWN_CALLS) == 0) {
+        lock(port);
         check_link(port);
-    unlock(port);
+        unlock(port);
+    }
     uint32_t taken = 0;
     for (uint16_t i = 0; i < came; i++) {
         // A frame that does not fit into a buffer is none of ours.

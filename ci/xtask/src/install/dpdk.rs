@@ -9,7 +9,7 @@ use crate::process::{quiet, show};
 use crate::tree::{command, find_program, make_folder, root};
 use std::time::Duration;
 
-const SOURCES: &[&str] = &["rmpi_dpdk.c", "lent.c", "pair.c", "crc.c"];
+const SOURCES: &[&str] = &["rmpi_dpdk.c", "turnstile.c", "lent.c", "pair.c", "crc.c"];
 
 /// Drivers of devices and buses, which register themselves when the plug-in is loaded; those of virtual devices first.
 /// Drivers for adapters of Mellanox and Broadcom are left out: they need further libraries, and these adapters have
