@@ -47,10 +47,11 @@ impl<P: VerbsPort> VerbsStreams<P> {
         remote.packets = remote.packets.saturating_add(1);
         let (begins, whole) = match remote.pair_for_sends() {
             Some(_) => (true, true),
-            None => (
-                false,
-                HEADER_BYTES + body.len() <= self.links.rails.datagram_bytes(),
-            ),
+            None => {
+                let most = remote.datagram_bytes();
+                let most = most.min(self.links.rails.datagram_bytes());
+                (false, HEADER_BYTES + body.len() <= most)
+            }
         };
         if begins || whole {
             self.keep(to, head, BEGINS | ENDS, body)?;

@@ -220,6 +220,7 @@ impl<P: VerbsPort> Verbs<P> {
         self.poll(&mut completions);
         self.streams.poll_sends();
         self.settle();
+        self.uncork();
         self.streams.ready.put_first(&mut completions);
         let has_activity = self.streams.links.schedule.take_activity();
         !has_activity
