@@ -44,7 +44,7 @@ pub struct DatagramConfig {
     pub key: u32,
     /// P_Key.
     pub partition: u16,
-    /// Path MTU: the longest datagram that an adapter accepts.
+    /// Path MTU: the longest datagram that is sent. An adapter accepts none that is longer than its own.
     pub path_mtu: PathMtu,
     /// Maximum number of datagrams that are queued or whose completions were not polled.
     pub send_depth: usize,

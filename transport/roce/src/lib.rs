@@ -17,8 +17,8 @@
 //!
 //! # Duties of a carrier
 //! - It looks up the queue pair by the destination QP of the BTH, verifies the ICRC ([`icrc::verify`]), and calls
-//!   [`QueuePair::receive`]. After a burst it calls [`QueuePair::next_outgoing`] until that returns `None`. So a burst
-//!   is acknowledged once.
+//!   [`QueuePair::receive`]. After a burst it calls [`QueuePair::next_outgoing`] until that returns `None`, or
+//!   [`QueuePair::has_sent_all`] is true. So a burst is acknowledged once.
 //! - It passes an ECN mark of the IP header on with [`Packet::marked`](format::Packet::marked), and sends packets as
 //!   ECN-capable.
 //! - It sends headers, payload, pad and ICRC of an [`OutgoingPacket`] contiguously. The carrier may gather payload from

@@ -642,8 +642,8 @@ pub const ROWS: [ControlVariable; 99] = [
         Verbosity::UserDetail,
         [256, 4 << 10, 4 << 10],
         "bytes",
-        "Largest payload of a packet, rounded down to a power of two; smaller if a port of either side supports \
-         less, or if longer packets do not arrive.",
+        "Largest payload of a packet, rounded down to a power of two for a device and to a multiple of 64 without one; \
+         smaller if a port of either side supports less, or if longer packets do not arrive.",
     ),
     net(
         Variable::NetReads,

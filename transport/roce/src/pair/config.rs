@@ -81,8 +81,8 @@ pub struct Config {
     pub min_rnr_timer: u8,
 }
 
-/// Largest payload of one packet: a power of two from 256 to 4,096 bytes (IBTA vol. 1 section 9.7). Between rmpi ends it
-/// may be any multiple of 64 bytes in this range, so that packets fill the frames of the link.
+/// Largest payload of one packet: a power of two from 256 to 4,096 bytes (IBTA vol. 1 section 9.7). Between rmpi ends
+/// it may be any multiple of 64 bytes in this range, so that packets fill the frames of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMtu(u16);
 

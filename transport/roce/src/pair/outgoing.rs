@@ -17,7 +17,7 @@ pub struct OutgoingPacket<'a> {
     pub headers: &'a Headers,
     /// The payload.
     pub payload: PacketPayload<'a>,
-    /// Number of zero bytes behind the payload, in addition to those up to a multiple of four bytes.
+    /// Number of zero bytes behind the payload, if they are more than those up to a multiple of four bytes; else 0.
     pub filler_bytes: u32,
     /// Whether the packet may have been sent before. If so, the memory of its payload may change at any time, because
     /// the acknowledgement of the first transmission can arrive.

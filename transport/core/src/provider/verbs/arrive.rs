@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arriving packets: they pass through their peer's session and are delivered as frames, in order.
 //!
-//! While there is nothing else to do, frames are polled one by one; messages of one word that arrive in order over their
-//! peer's queue pair have the shortest way (`fast_receive.rs`).
+//! While there is nothing else to do, frames are polled one by one; messages of one word that arrive in order over
+//! their peer's queue pair have the shortest way (`fast_receive.rs`).
 //!
 //! All input here is untrusted. The source field of a packet names a peer; it is accepted only if the packet came from
 //! a queue pair that this peer is known to have. Lengths are those that the device reports.

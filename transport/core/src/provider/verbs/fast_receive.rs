@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results and deferred work of the receive fast path (`Verbs::poll_word`). This path takes messages of one word that
 //! arrive in order over their peer's queue pair, one by one, while nothing else is pending. Everything else takes the
-//! general path (`arrive.rs`), and is returned by the next poll.
+//! general path (`arrive.rs`), and is returned as a frame, or by the next poll.
 //!
 //! A message on the fast path is delivered as soon as its sender is verified. The remaining work for the message
 //! ([`PendingWord`]) is postponed to the next poll, and is done before other code looks at the stream: the effect is
@@ -19,7 +19,7 @@ pub enum WordPoll {
     Nothing,
     /// A frame with a body of eight bytes.
     Word(NetWord),
-    /// A frame with a body of another length, in the form of a poll's completion.
+    /// A frame that did not take the fast path, in the form of a poll's completion.
     Frame(Arrived),
     /// Something else is pending: call [`poll`](crate::Fabric::poll).
     Poll,

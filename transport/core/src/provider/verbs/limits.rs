@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Settings: sizes of queues and pools, and attributes of queue pairs.
 
+use super::address::{MTU_BYTES_MAX, MTU_BYTES_MIN, MTU_UNIT_BYTES};
 use super::bounce::MOST_COPIED_BYTES;
 use super::port::Depths;
 use super::{MOST_OTHERS, MOST_POSTED};
@@ -41,7 +42,7 @@ pub struct NetLimits {
 /// Attributes of queue pairs and address handles. The device may grant less than a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetTerms {
-    /// Largest MTU in bytes; rounded down to a power of two.
+    /// Largest MTU in bytes; rounded down to a power of two, between user-space ports to a multiple of 64.
     pub packet_bytes: u32,
     /// Maximum number of reads and atomics in flight on one queue pair.
     pub reads: u8,
@@ -132,9 +133,15 @@ impl NetTerms {
         gids: GidPlaces::ANY,
     };
 
-    /// Largest MTU to set up queue pairs with, in bytes.
+    /// Largest MTU to set up a device's queue pairs with, in bytes.
     pub(super) fn most_packet_bytes(&self) -> u32 {
         1 << self.packet_bytes.clamp(256, 4096).ilog2()
+    }
+
+    /// Largest payload of a packet between user-space ports, in bytes.
+    pub(super) fn most_payload_bytes(&self) -> u32 {
+        let (least, most, unit) = (MTU_BYTES_MIN, MTU_BYTES_MAX, MTU_UNIT_BYTES);
+        self.packet_bytes.clamp(least, most) / unit * unit
     }
 
     /// The acknowledgement timeout in the form that queue pairs take, the exponent n of 4.096 µs × 2^n, rounded up. At
@@ -228,6 +235,21 @@ mod tests {
         );
         assert_eq!((timer(491_520), timer(491_521)), (31, 0));
         assert_eq!(NetTerms::DEFAULT.min_rnr_timer(), 12);
+    }
+
+    #[test]
+    fn between_user_space_ports_packet_sizes_are_multiples_of_64() {
+        let most = |packet_bytes| {
+            let terms = NetTerms {
+                packet_bytes,
+                ..NetTerms::DEFAULT
+            };
+            terms.most_payload_bytes()
+        };
+        assert_eq!(
+            [0, 256, 1407, 1408, 9000].map(most),
+            [256, 256, 1344, 1408, 4096]
+        );
     }
 
     #[test]

@@ -7,11 +7,11 @@
 //! If a request is not answered, the request or its answer was lost or too long, or the peer is not polling. To
 //! distinguish these cases, a repeated request is followed by a short note which a polling peer echoes
 //! ([`WireMessage::Echo`](super::wire::WireMessage)); after some failures the short note is sent alone. An echo without
-//! the answer to the request before it is a *miss*. After [`MOST_MISSES`] misses in a row the next attempt requests
-//! the next smaller power of two, down to 256 bytes; a silent peer that sends no echo does not reduce the size. With 20% packet loss, a
-//! request and its answer arrive with probability 0.64, and an echo without them with probability 0.23. So a size is
-//! given up wrongly in one of 200 cases in which the first request was lost, which is one of 600 of all cases; with 10%
-//! packet loss, it is one of 8000.
+//! the answer to the request before it is a *miss*. After [`MOST_MISSES`] misses in a row the next attempt requests the
+//! next smaller power of two, down to 256 bytes; a silent peer that sends no echo does not reduce the size. With 20%
+//! packet loss, a request and its answer arrive with probability 0.64, and an echo without them with probability 0.23.
+//! So a size is given up wrongly in one of 200 cases in which the first request was lost, which is one of 600 of all
+//! cases; with 10% packet loss, it is one of 8000.
 //!
 //! The result stays with the link: the next queue pair starts from it, since most queue pairs break for other reasons,
 //! and reduces it again if needed. After [`KNOWN_MINUTES`] the next queue pair starts with the MTU of the ports, since

@@ -21,7 +21,7 @@
 //! | `completion_event.rs`      | the descriptor that wakes a process |
 //!
 //! A turn ([`RocePort::turn`]) receives a burst of packets, hands each to its queue pair, and then sends what is ready,
-//! so that a burst has one acknowledgement. Posted requests are sent during the post.
+//! so that a burst has one acknowledgement. Posted requests are sent during the post, unless the port is corked.
 
 mod carrier;
 mod claim;
@@ -95,7 +95,7 @@ struct RocePortLimits {
     window_packets: u32,
     /// Maximum number of response packets to one read request.
     read_packets: u32,
-    /// Maximum number of packets sent in one turn.
+    /// Number of packets after which a turn sends no further batch.
     burst_packets: u32,
     /// Time without a packet from a peer's user-space port after which a queue pair to it breaks.
     silence_ns: u64,

@@ -66,7 +66,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
         false
     }
 
-    /// Whether the next packet may be sent in one batch with the last queued one.
+    /// Whether the last queued packets are a batch, to which the next packet may be added.
     fn is_in_batch(&self) -> bool {
         false
     }

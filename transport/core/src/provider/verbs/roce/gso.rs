@@ -89,11 +89,13 @@ impl GsoQueue {
         self.left == self.count
     }
 
-    /// Whether the last batch may take one more packet.
+    /// Whether the last batch has several packets, and may take one more.
     pub(super) fn is_in_batch(&self) -> bool {
         let last = self.count.checked_sub(1).filter(|_| self.left < self.count);
         let last = last.and_then(|last| self.batches.get(last));
-        last.is_some_and(|batch| batch.is_whole() && batch.has_room(self.most_packets))
+        last.is_some_and(|batch| {
+            batch.packets > 1 && batch.is_whole() && batch.has_room(self.most_packets)
+        })
     }
 
     /// The batches not sent yet, from the first on.

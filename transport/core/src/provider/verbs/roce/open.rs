@@ -87,7 +87,7 @@ impl<C: Carrier> RocePort<C> {
         q_key: u32,
     ) -> Result<Self, CallError> {
         let local = carrier.local();
-        let most = payload_bytes(carrier.most_bytes(), local).min(terms.most_packet_bytes());
+        let most = payload_bytes(carrier.most_bytes(), local).min(terms.most_payload_bytes());
         let path_mtu = PathMtu::new(most).ok_or(CallError {
             call: "socket",
             errno: libc::EMSGSIZE,

@@ -51,7 +51,7 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         !self.carrier.has_unsent() && self.carrier.buffer().is_some()
     }
 
-    /// Whether the next packet may be sent in one batch with the last queued one.
+    /// Whether the last queued packets are a batch, to which the next packet may be added.
     pub(super) fn is_in_batch(&self) -> bool {
         self.carrier.is_in_batch()
     }
