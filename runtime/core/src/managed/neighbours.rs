@@ -335,6 +335,9 @@ impl NodeGuest {
                 Ok(got) if got.bytes > 0 => got.bytes,
                 Err(Errno::INTR) => continue,
                 _ => {
+                    // Most likely the launcher is ending the job because some rank has ended. It ends this rank too;
+                    // an error of this rank before that would hide the exit code of the other one.
+                    sleep(LAUNCHER_GRACE);
                     return Err(Error::Boot(
                         "the rank that leads this node has ended in MPI_Init".to_owned(),
                     ));
@@ -428,3 +431,5 @@ const MAX_WAITING: i32 = 4096;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a message: it contains the ranks of the node.
 const LONGEST_BOOT: usize = 1 << 19;
+/// A launcher that ends a job has ended every rank after this time.
+const LAUNCHER_GRACE: Duration = Duration::from_secs(1);
