@@ -206,6 +206,13 @@ const MOST_TIMEOUT_EXP: u8 = 27;
 mod tests {
     use super::*;
 
+    fn with_packets(packet_bytes: u32) -> NetTerms {
+        NetTerms {
+            packet_bytes,
+            ..NetTerms::DEFAULT
+        }
+    }
+
     #[test]
     fn timeouts_are_rounded_up_to_encodable_values() {
         let timeout_exp = |answer_ms| {
@@ -239,13 +246,7 @@ mod tests {
 
     #[test]
     fn between_user_space_ports_packet_sizes_are_multiples_of_64() {
-        let most = |packet_bytes| {
-            let terms = NetTerms {
-                packet_bytes,
-                ..NetTerms::DEFAULT
-            };
-            terms.most_payload_bytes()
-        };
+        let most = |bytes| with_packets(bytes).most_payload_bytes();
         assert_eq!(
             [0, 256, 1407, 1408, 9000].map(most),
             [256, 256, 1344, 1408, 4096]
@@ -254,13 +255,7 @@ mod tests {
 
     #[test]
     fn packet_size_is_rounded_down_to_a_power_of_two() {
-        let most = |packet_bytes| {
-            let terms = NetTerms {
-                packet_bytes,
-                ..NetTerms::DEFAULT
-            };
-            terms.most_packet_bytes()
-        };
+        let most = |bytes| with_packets(bytes).most_packet_bytes();
         assert_eq!(
             [0, 256, 1500, 4095, 4096, 9000].map(most),
             [256, 256, 1024, 2048, 4096, 4096]

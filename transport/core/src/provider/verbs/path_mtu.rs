@@ -211,6 +211,17 @@ mod tests {
 
     const KNOWN_NS: u64 = KNOWN_MINUTES * MINUTE_NS;
 
+    /// The address of a user-space port with this MTU.
+    fn program(packet_bytes: u32) -> PortAddress {
+        PortAddress {
+            link: LinkLayer::Ethernet,
+            lid: 4791,
+            number: 1,
+            packet_bytes,
+            gid: [0; 16],
+        }
+    }
+
     /// Records misses until the size is given up; returns how many.
     fn give_up(path: &mut PathMtuProbe, now_ns: u64) -> u32 {
         for count in 1..=10 {
@@ -256,13 +267,7 @@ mod tests {
 
     #[test]
     fn only_user_space_ports_share_an_mtu_between_powers_of_two() {
-        let program = PortAddress {
-            link: LinkLayer::Ethernet,
-            lid: 4791,
-            number: 1,
-            packet_bytes: 1408,
-            gid: [0; 16],
-        };
+        let program = program(1408);
         let adapter = PortAddress {
             lid: 0,
             packet_bytes: 4096,
@@ -337,13 +342,7 @@ mod tests {
 
     #[test]
     fn probe_messages_between_user_space_ports_exceed_the_mtu() {
-        let program = PortAddress {
-            link: LinkLayer::Ethernet,
-            lid: 4791,
-            number: 1,
-            packet_bytes: 4096,
-            gid: [0; 16],
-        };
+        let program = program(4096);
         let adapter = PortAddress { lid: 0, ..program };
         assert_eq!(filled_bytes(1024, &program, &program), 1036);
         assert_eq!(filled_bytes(1024, &program, &adapter), 1024);

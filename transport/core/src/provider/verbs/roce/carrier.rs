@@ -15,7 +15,7 @@ use super::writing::PacketRest;
 /// A carrier of packets. It may lose, duplicate, reorder or damage them.
 pub(crate) trait Carrier: fmt::Debug + Send {
     /// Whether consecutive packets of one length to one peer are sent in batches.
-    const BATCHES: bool = false;
+    const SENDS_BATCHES: bool = false;
 
     /// Time since a fixed moment in the past.
     fn now_ns(&self) -> u64;

@@ -173,7 +173,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
             min_rnr_timer: terms.min_rnr_timer(),
             peer_is_rmpi: is_ours,
             selective_repeat: is_ours,
-            pads_responses: is_ours && C::BATCHES && place.port() != roce::format::PORT,
+            pads_responses: is_ours && C::SENDS_BATCHES && place.port() != roce::format::PORT,
             silence_ns: self.limits.silence_ns,
             ack_delay_ns: if is_ours { ACK_DELAY_NS } else { 0 },
             ..Config::new(pair.number, to.number, place)

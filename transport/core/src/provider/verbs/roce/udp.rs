@@ -152,7 +152,7 @@ impl Udp {
 }
 
 impl Carrier for Udp {
-    const BATCHES: bool = true;
+    const SENDS_BATCHES: bool = true;
 
     fn now_ns(&self) -> u64 {
         wait::monotonic_ns()
