@@ -13,7 +13,7 @@ use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Request, MPI_Session};
-use crate::pt2pt::handle_of;
+use crate::request::handle_of;
 use crate::session::SessionNumber;
 use crate::state::{DONE, LibraryState};
 

@@ -19,7 +19,7 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
+use runtime::{ContextId, Mode, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
@@ -28,7 +28,7 @@ use crate::express_lanes::{ExpressLane, lane};
 use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
 use crate::pt2pt::{finish_posted, finish_sendrecv};
-use crate::state::{DONE, request_handle, universe};
+use crate::state::{DEFERRED, DONE, request_handle, universe};
 use crate::status::MPI_Status;
 
 /// `MPI_Isend` of four or eight contiguous bytes, to a peer of this node for which no message is queued.
@@ -87,13 +87,38 @@ pub unsafe fn isend_other(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
+    let Some(lane) = lane(comm) else {
+        cold_path();
+        // SAFETY: the caller's obligations, passed on.
+        return unsafe { express_shared::isend(buf, count, datatype, dest, tag, comm, request) };
+    };
+    // SAFETY: the caller's obligations, passed on.
+    unsafe { isend_in(lane, buf, count, datatype, dest, tag, request) }
+}
+
+/// `MPI_Isend` as in [`isend_other`], with the communicator's lane already looked up.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Isend`; no other thread is in MPI.
+#[inline(always)]
+pub(crate) unsafe fn isend_in(
+    lane: &ExpressLane,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
     // SAFETY: the caller's obligations, passed on.
-    let code = unsafe { send_other(buf, count, datatype, dest, tag, comm) }?;
+    let code = unsafe { send_in(lane, buf, count, datatype, dest, tag, Mode::Deferrable) }?;
+    // SAFETY: the lane is open: the caller found `lane` in it.
+    let has_deferred = unsafe { universe() }.messages.has_deferred();
     // SAFETY: A1, and not NULL.
-    unsafe { request.write(DONE) };
+    unsafe { request.write(if has_deferred { DEFERRED } else { DONE }) };
     Some(code)
 }
 
@@ -116,10 +141,10 @@ pub unsafe fn send_other(
         return unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) };
     };
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_in(lane, buf, count, datatype, dest, tag) }
+    unsafe { send_in(lane, buf, count, datatype, dest, tag, Mode::Standard) }
 }
 
-/// `MPI_Send` as in [`send_other`], with the communicator's lane already looked up.
+/// `MPI_Send` as in [`send_other`], with the communicator's lane already looked up; `mode` is not synchronous.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`; no other thread is in MPI.
@@ -131,15 +156,16 @@ pub(crate) unsafe fn send_in(
     datatype: MPI_Datatype,
     dest: c_int,
     tag: c_int,
+    mode: Mode,
 ) -> Option<c_int> {
     let (bytes, size) = outgoing(buf, count, datatype, tag)?;
     let Some(peer) = lane.plain_peer(dest) else {
         cold_path();
         // SAFETY: the caller's obligations, passed on.
-        return unsafe { send_listed(lane, buf, (bytes, size), dest, tag) };
+        return unsafe { send_listed(lane, buf, (bytes, size), dest, tag, mode) };
     };
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag, mode) }
 }
 
 /// [`send_in`] with a lookup of the receiver in the lane's table.
@@ -153,6 +179,7 @@ unsafe fn send_listed(
     (bytes, size): (u64, u64),
     dest: c_int,
     tag: c_int,
+    mode: Mode,
 ) -> Option<c_int> {
     let peer = lane.peer(dest)?;
     // SAFETY: the caller's obligations, passed on.
@@ -160,7 +187,7 @@ unsafe fn send_listed(
         return Some(posted.ring());
     }
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_to(lane, peer, buf, (bytes, size), tag) }
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag, mode) }
 }
 
 /// Sends a message of at most `MAX_BYTES` bytes to `peer`. `None` if the message is longer, its datatype is not a
@@ -175,6 +202,7 @@ unsafe fn send_to(
     buf: *const c_void,
     (bytes, size): (u64, u64),
     tag: c_int,
+    mode: Mode,
 ) -> Option<c_int> {
     let bytes = usize::try_from(bytes).ok()?;
     if size == 0 || bytes > MAX_BYTES {
@@ -186,7 +214,7 @@ unsafe fn send_to(
     let universe: &mut Universe = unsafe { universe() };
     let watched = universe
         .messages
-        .send_fast(peer, (lane.context, tag), memory)?;
+        .send_fast(peer, (lane.context, tag), memory, mode)?;
     Some(PostedMessage { peer, watched }.ring())
 }
 
@@ -433,7 +461,17 @@ unsafe fn sendrecv_from<G>(
     // The arguments of the receive are checked before anything is sent.
     incoming(recvbuf, recvcount, recvtype, recvtag)?;
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_in(lane, sendbuf, sendcount, sendtype, dest, sendtag) }?;
+    unsafe {
+        send_in(
+            lane,
+            sendbuf,
+            sendcount,
+            sendtype,
+            dest,
+            sendtag,
+            Mode::Standard,
+        )
+    }?;
     // SAFETY: the caller's obligations, passed on.
     let token = unsafe { post_receive(lane, from, recvbuf, recvcount, recvtype, recvtag) };
     let Some(token) = token else {

@@ -21,7 +21,7 @@ use crate::express::{self, write_status};
 use crate::express_lanes::is_open;
 use crate::handle::MPI_Request;
 use crate::request::{finish_startall, finish_waitall};
-use crate::state::{DONE, express_token, universe};
+use crate::state::{DEFERRED, DONE, express_token, universe};
 use crate::status::MPI_Status;
 
 /// `MPI_Wait` for a receive that completes soon, for a send that was complete when it was started, or for a persistent
@@ -88,7 +88,10 @@ unsafe fn wait_for_done(
     request: *mut MPI_Request,
     status: *mut MPI_Status,
 ) -> Option<c_int> {
-    if handle != DONE {
+    if handle == DEFERRED {
+        // SAFETY: the lane is open.
+        unsafe { universe() }.send_deferred();
+    } else if handle != DONE {
         return None;
     }
     // SAFETY: A1, and not NULL.
@@ -143,6 +146,10 @@ pub(crate) unsafe fn waitall_in<G>(
             out.set(at, MPI_Status::EMPTY);
         } else if request == MPI_Request::NULL {
             out.set_empty(at);
+        } else if request == DEFERRED {
+            // SAFETY: the lane is open.
+            unsafe { universe() }.send_deferred();
+            out.set(at, MPI_Status::EMPTY);
         } else {
             // SAFETY: the lane is open.
             let Some(ended) = (unsafe { settle(request) }) else {
@@ -423,8 +430,7 @@ unsafe fn are_collectable(list: &[MPI_Request]) -> bool {
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     list.iter().all(|request| {
-        *request == DONE
-            || *request == MPI_Request::NULL
+        matches!(*request, DONE | DEFERRED | MPI_Request::NULL)
             || express_token(*request).is_some_and(|token| universe.messages.is_collectable(token))
     })
 }
@@ -437,6 +443,11 @@ unsafe fn are_collectable(list: &[MPI_Request]) -> bool {
 #[inline]
 unsafe fn take(request: MPI_Request, polls: bool) -> Option<(MPI_Status, bool)> {
     if request == DONE {
+        return Some((MPI_Status::EMPTY, false));
+    }
+    if request == DEFERRED {
+        // SAFETY: the lane is open.
+        unsafe { universe() }.send_deferred();
         return Some((MPI_Status::EMPTY, false));
     }
     let token = express_token(request)?;

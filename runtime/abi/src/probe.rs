@@ -9,8 +9,9 @@ use crate::args::{InOutArg, MutBuf, OutArg, OutStatus};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Message, MPI_Request};
-use crate::pt2pt::{Pt2ptCall, handle_of, note, payload, source_of};
+use crate::pt2pt::{Pt2ptCall, note, payload, source_of};
 use crate::request::finish_alone;
+use crate::request::handle_of;
 use crate::state::{DONE, DONE_NULL, LibraryState, MessageObject};
 use crate::status::MPI_Status;
 

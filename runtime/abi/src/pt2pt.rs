@@ -20,8 +20,8 @@ use crate::datatype_table::dense_size;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request, describe};
-use crate::request::finish_alone;
-use crate::state::{CommObject, DONE, DONE_NULL, LibraryState, request_handle};
+use crate::request::{finish_alone, handle_of};
+use crate::state::{CommObject, DEFERRED, DONE, DONE_NULL, LibraryState};
 use crate::status::MPI_Status;
 use crate::type_rows;
 
@@ -132,7 +132,7 @@ pub fn isend(
         tag,
         comm,
     };
-    give_send(mpi, call, Form::Standard, &request)
+    give_send(mpi, call, Form::Nonblocking, &request)
 }
 
 /// `MPI_Ibsend`.
@@ -567,6 +567,8 @@ const PAGE: i64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Standard,
+    /// Standard and nonblocking.
+    Nonblocking,
     Synchronous,
     Buffered,
 }
@@ -636,7 +638,7 @@ fn prepare_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>)
         let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
         let mode = match form {
-            Form::Standard => SendMode::Direct(Mode::Standard),
+            Form::Standard | Form::Nonblocking => SendMode::Direct(Mode::Standard),
             Form::Synchronous => SendMode::Direct(Mode::Synchronous),
             Form::Buffered => SendMode::Buffered {
                 buffer: crate::buffer::of_comm(state, call.comm),
@@ -653,7 +655,11 @@ fn prepare_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>)
 
 fn give_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>) -> Result<()> {
     let started = start_send(mpi, call, form)?;
-    request.set(handle_of(mpi, started, DONE));
+    let done = match started {
+        None if mpi.visit(|universe| universe.messages.has_deferred()) => DEFERRED,
+        _ => DONE,
+    };
+    request.set(handle_of(mpi, started, done));
     Ok(())
 }
 
@@ -701,13 +707,6 @@ fn complete_send(mpi: Mpi, started: Option<RequestId>) -> Result<()> {
     status.error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request) -> MPI_Request {
-    match request {
-        None => done,
-        Some(request) => request_handle(mpi.visit(|universe| universe.messages.token(request))),
-    }
-}
-
 fn parse_send(state: &LibraryState, call: &Pt2ptCall) -> Result<Option<(SendTarget, Payload)>> {
     let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
     let data = payload(state, call)?;
@@ -717,6 +716,7 @@ fn parse_send(state: &LibraryState, call: &Pt2ptCall) -> Result<Option<(SendTarg
 fn send_mode(state: &mut LibraryState, form: Form, comm: MPI_Comm, bytes: u64) -> Result<SendMode> {
     Ok(match form {
         Form::Standard => SendMode::Direct(Mode::Standard),
+        Form::Nonblocking => SendMode::Direct(Mode::Deferrable),
         Form::Synchronous => SendMode::Direct(Mode::Synchronous),
         Form::Buffered => SendMode::Buffered {
             buffer: crate::buffer::reserve(state, comm, bytes)?,

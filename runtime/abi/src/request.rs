@@ -14,7 +14,9 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::express_lanes;
 use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
-use crate::state::{DONE, DONE_NULL, LibraryState, request_handle, request_token, stale_request};
+use crate::state::{
+    DEFERRED, DONE, DONE_NULL, LibraryState, request_handle, request_token, stale_request,
+};
 use crate::status::MPI_Status;
 
 /// What a request handle refers to.
@@ -293,7 +295,9 @@ pub fn request_free(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> 
             "the request is MPI_REQUEST_NULL, there is nothing to free",
         ));
     }
-    if handle != DONE && handle != DONE_NULL {
+    if handle == DEFERRED {
+        mpi.visit(runtime::Universe::send_deferred);
+    } else if handle != DONE && handle != DONE_NULL {
         let id = live(mpi, handle)?;
         if mpi.visit(|universe| universe.tasks.is_running(id)) {
             return Err(of_a_collective("freed before it is complete"));
@@ -359,7 +363,7 @@ pub fn finish_startall(requests: &mut [MPI_Request], from: usize) -> Option<c_in
 }
 
 fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
-    if request == MPI_Request::NULL || request == DONE || request == DONE_NULL {
+    if matches!(request, MPI_Request::NULL | DONE | DEFERRED | DONE_NULL) {
         return Err(not_startable("is not persistent"));
     }
     let id = live(mpi, request)?;
@@ -686,6 +690,14 @@ fn peek_status(mpi: Mpi, found: FoundRequest) -> MPI_Status {
     }
 }
 
+/// The handle of a started request; `done`: its handle if it needs no slot.
+pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request) -> MPI_Request {
+    match request {
+        None => done,
+        Some(request) => request_handle(mpi.visit(|universe| universe.messages.token(request))),
+    }
+}
+
 fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     mpi.progress_briefly();
     let mut found = Vec::with_capacity(requests.len());
@@ -706,6 +718,10 @@ fn find_now(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     match request {
         MPI_Request::NULL => Ok(FoundRequest::Inactive),
         DONE => Ok(FoundRequest::Done(MPI_Status::EMPTY)),
+        DEFERRED => {
+            mpi.visit(runtime::Universe::send_deferred);
+            Ok(FoundRequest::Done(MPI_Status::EMPTY))
+        }
         DONE_NULL => Ok(FoundRequest::Done(MPI_Status::PROC_NULL)),
         _ => {
             let id = live(mpi, request)?;

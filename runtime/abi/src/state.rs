@@ -316,7 +316,8 @@ pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
     state.comm(handle).ok().map(|object| &object.comm)
 }
 
-/// The token of a request handle. `None` for any other number, including [`DONE`] and [`DONE_NULL`].
+/// The token of a request handle. `None` for any other number, including [`DONE`],
+/// [`DEFERRED`] and [`DONE_NULL`].
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     let bits = handle
@@ -398,6 +399,10 @@ const FIRST_TOKEN: usize = 1 << 8;
 /// The handle of all requests that were complete when they were started and needed no request slot, such as most small
 /// sends; not of receives from `MPI_PROC_NULL`.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((HandleKind::Request as usize) << 27);
+/// As [`DONE`], for sends whose messages may be deferred: who collects the request calls
+/// [`send_deferred`](runtime::Universe::send_deferred).
+pub const DEFERRED: handle::MPI_Request =
+    handle::MPI_Request((HandleKind::Request as usize) << 27 | 2);
 /// The handle of every nonblocking receive from `MPI_PROC_NULL`.
 pub const DONE_NULL: handle::MPI_Request =
     handle::MPI_Request((HandleKind::Request as usize) << 27 | 1);

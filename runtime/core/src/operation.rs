@@ -16,8 +16,18 @@ pub(crate) const NO_BUFFER: u64 = 0;
 pub enum Mode {
     /// Completes when the buffer can be used again.
     Standard,
+    /// As [`Standard`](Self::Standard), for a nonblocking send: the program calls again to complete it, so its frame may
+    /// leave with the next poll only.
+    Deferrable,
     /// Completes only after a receive has matched the send.
     Synchronous,
+}
+
+impl Mode {
+    /// Whether the send need not wait for its receive.
+    pub(crate) fn is_standard(self) -> bool {
+        self != Self::Synchronous
+    }
 }
 
 /// The source, tag and context of a receive or probe.

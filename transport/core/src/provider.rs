@@ -84,7 +84,7 @@ macro_rules! carried {
 /// |-----------|-----|
 /// | opening   | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `set_peer_address` for each peer that `next_unresolved` returns |
-/// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, then perhaps `ring_bell` |
+/// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`, `post_deferrable`, `has_deferred`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, `post_deferrable_word`, then perhaps `ring_bell` |
 /// | memory    | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | polling   | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
@@ -251,6 +251,31 @@ impl Fabric {
         }
     }
 
+    /// As [`post_send`](Self::post_send), for a frame of a program that will wait for it in a later call. If some such
+    /// frames have been posted to the peer since the last poll, the frame may leave with later ones, at the latest with
+    /// the next frame to that peer that is not deferrable, or with the next poll
+    /// ([`has_deferred`](Self::has_deferred)).
+    ///
+    /// # Errors
+    /// As those of [`post_send`](Self::post_send).
+    ///
+    /// # Panics
+    /// As [`post_send`](Self::post_send).
+    #[inline]
+    pub fn post_deferrable(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        match self.peers.route(peer) {
+            PeerRoute::Net => self.net().post_deferrable(peer, head, body),
+            _ => self.post_send(peer, head, body),
+        }
+    }
+
+    /// Whether frames that were [deferred](Self::post_deferrable) may wait for the next poll.
+    #[inline]
+    #[must_use]
+    pub fn has_deferred(&self) -> bool {
+        self.net.as_ref().is_some_and(NetworkProvider::has_deferred)
+    }
+
     /// Declares that data which `peer` [announced](Self::post_announcement) with this key will not be read: the part
     /// that has arrived is dropped, and for some time the peer sends no data with its announcements.
     pub fn decline(&mut self, peer: Peer, key: RemoteKey) {
@@ -294,9 +319,28 @@ impl Fabric {
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
             Some(net) if self.peers.route(peer) == PeerRoute::Net => {
-                post_word(net, peer, head, body)
+                net.post_word(peer, head, body)
             }
             _ => false,
+        }
+    }
+
+    /// As [`post_far_word`](Self::post_far_word), for a [deferrable](Self::post_deferrable) frame.
+    #[inline(always)]
+    pub fn post_deferrable_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
+        match &mut self.net {
+            Some(net) if self.peers.route(peer) == PeerRoute::Net => {
+                net.post_deferrable_word(peer, head, body)
+            }
+            _ => false,
+        }
+    }
+
+    /// Announces that the next poll is one between two sends of a program that still starts sends:
+    /// [deferred](Self::post_deferrable) frames stay deferred.
+    pub fn begin_poll_between_sends(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.begin_poll_between_sends();
         }
     }
 
@@ -694,7 +738,7 @@ impl Fabric {
     #[inline(always)]
     pub fn copy_body(&self, arrived: &Arrived, target: &mut [u8]) -> usize {
         match arrived.body {
-            RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
+            RecvBuffer::Inline { bytes } => words::copy(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
                 // The most frequent case: the route already contains the local rank, which `carried` would look up
                 // again.
@@ -842,35 +886,6 @@ impl Fabric {
 
 const WITH_NET: &str = "only a fabric with a network has such routes";
 const WITH_SIM: &str = "only a fabric on a simulated network has such routes";
-
-#[inline(always)]
-fn post_word(net: &mut NetworkProvider, peer: Peer, head: Head, body: &[u8]) -> bool {
-    if let Ok(word) = body.try_into() {
-        return net.post_word::<8>(peer, head, u64::from_ne_bytes(word));
-    }
-    match body.try_into() {
-        Ok(word) => net.post_word::<4>(peer, head, u32::from_ne_bytes(word).into()),
-        Err(_) => false,
-    }
-}
-
-#[inline(always)]
-fn copy_inline(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
-    if bytes == 8
-        && let Some(target) = target.first_chunk_mut::<8>()
-    {
-        *target = words[0].to_ne_bytes();
-        return 8;
-    }
-    copy_words(words, bytes, target)
-}
-
-#[inline(never)]
-fn copy_words(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
-    let bytes = bytes.min(target.len()).min(8 * words.len());
-    words::unpack(|at| words[at], &mut target[..bytes]);
-    bytes
-}
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,25 @@ pub(crate) fn unpack(word: impl Fn(usize) -> u64, target: &mut [u8]) {
     }
 }
 
+/// Copies a body of `bytes` bytes to `target`; returns how many fit.
+#[inline(always)]
+pub(crate) fn copy(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
+    if bytes == 8
+        && let Some(target) = target.first_chunk_mut::<8>()
+    {
+        *target = words[0].to_ne_bytes();
+        return 8;
+    }
+    copy_all(words, bytes, target)
+}
+
+#[inline(never)]
+fn copy_all(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
+    let bytes = bytes.min(target.len()).min(8 * words.len());
+    unpack(|at| words[at], &mut target[..bytes]);
+    bytes
+}
+
 /// Unpacks one to seven bytes of a word.
 #[inline(always)]
 #[allow(

@@ -206,6 +206,14 @@ impl Session {
         self.window.keep_sent(slot, bytes, carrier);
     }
 
+    /// Sets the length of packet `number`, and returns its slot, for more bytes at its end. `None`: there is no such
+    /// packet, a newer one was added, or it is not unsent. The caller must not extend a packet that was ever sent: the
+    /// peer may have received it.
+    #[inline(always)]
+    pub fn extend(&mut self, number: u32, bytes: u32) -> Option<Slot> {
+        self.window.extend(number, bytes)
+    }
+
     /// Whether there are unsent packets.
     #[inline(always)]
     #[must_use]
@@ -443,6 +451,27 @@ mod tests {
             }
         }
         up
+    }
+
+    #[test]
+    fn only_the_newest_packet_is_extended_and_only_while_it_is_unsent() {
+        let mut session = from(u32::MAX);
+        session.keep(3, 10);
+        assert_eq!(session.extend(u32::MAX, 20), Some(3));
+        let due = session.next_unsent().unwrap();
+        assert_eq!((due.number, due.slot, due.bytes), (u32::MAX, 3, 20));
+        session.keep(4, 10);
+        assert_eq!(session.extend(u32::MAX, 30), None, "a newer one was added");
+        assert_eq!(session.extend(0, 30), Some(4));
+        assert_eq!(session.extend(1, 30), None, "there is no such packet");
+        assert_eq!(resent(&mut session, 1), [u32::MAX, 0]);
+        assert_eq!(session.extend(0, 40), None, "it was sent");
+        let ack = Ack {
+            next: 1,
+            ..Ack::default()
+        };
+        assert_eq!(acknowledged(&mut session, ack, 0), [3, 4]);
+        assert_eq!(session.extend(0, 40), None, "it was acknowledged");
     }
 
     #[test]

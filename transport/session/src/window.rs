@@ -84,6 +84,18 @@ impl Window {
         });
     }
 
+    /// Sets the length of packet `number` and returns its slot, if it is the newest packet and unsent.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, number: u32, bytes: u32) -> Option<Slot> {
+        let is_newest = number.wrapping_add(1) == self.next();
+        let kept = self.kept.back_mut().filter(|_| is_newest)?;
+        if kept.via != Via::Unsent {
+            return None;
+        }
+        kept.bytes = bytes;
+        kept.slot
+    }
+
     /// Number of unsent packets.
     #[inline(always)]
     pub(crate) fn unsent(&self) -> u32 {

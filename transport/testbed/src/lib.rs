@@ -114,14 +114,15 @@ impl TestRank {
         }
     }
 
-    /// Sends a frame, and retries while the transport is full. At random, a quarter of the frames is posted as
-    /// announcements, which may be sent later.
+    /// Sends a frame, and retries while the transport is full. At random, half of the frames are posted as
+    /// announcements or as deferrable frames, which may be sent later.
     pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
-        let defers = self.random.below(4) == 0;
+        let way = self.random.below(4);
         loop {
-            let posted = match defers {
-                true => self.fabric.post_announcement(Peer(to), head, body, None),
-                false => self.fabric.post_send(Peer(to), head, body),
+            let posted = match way {
+                0 => self.fabric.post_announcement(Peer(to), head, body, None),
+                1 => self.fabric.post_deferrable(Peer(to), head, body),
+                _ => self.fabric.post_send(Peer(to), head, body),
             };
             if posted.is_ok() {
                 return;

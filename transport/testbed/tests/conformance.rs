@@ -23,6 +23,7 @@ behaviours! {
     capabilities_hold_for_peers_and_self: sends::caps, 2 ranks, 50 seeds;
     heads_pass_unchanged: sends::heads, 2 ranks, 50 seeds;
     frames_of_one_peer_keep_their_order: sends::order, 3 ranks, 200 seeds;
+    bursts_of_deferrable_frames_keep_their_order: sends::bursts, 3 ranks, 60 seeds;
     all_to_all_frames_arrive: sends::all_to_all, 6 ranks, 60 seeds;
     a_full_queue_pair_takes_nothing_and_recovers: sends::full_and_recovery, 2 ranks, 200 seeds;
     held_buffers_starve_large_bodies_only: sends::held_buffers, 2 ranks, 100 seeds;

@@ -2,7 +2,7 @@
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), with communicators and C arguments already resolved.
 
 use engine::{ContextId, Peer, ProbedMessage, RequestId, RequestState, Send, wire};
-use transport::{Arrived, SLOT_BODY_BYTES};
+use transport::{Arrived, Fabric, Head, SLOT_BODY_BYTES};
 
 use super::Messages;
 use crate::Error;
@@ -33,14 +33,10 @@ impl Messages {
             self.gates.before_send(&mut self.pump, target);
         }
         let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
-        if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
+        if small && mode.is_standard() && self.pump.engine.is_clear(target.peer) {
             let head = pump::head(wire::eager(target.context, target.tag));
-            if self
-                .pump
-                .fabric
-                .post_send(carrier(target.peer), head, memory.as_slice())
-                .is_ok()
-            {
+            let (to, body) = (carrier(target.peer), memory.as_slice());
+            if post(&mut self.pump.fabric, to, head, body, mode) {
                 self.pump.traffic.count(target.peer, memory.bytes() as u64);
                 return Ok(None);
             }
@@ -63,7 +59,7 @@ impl Messages {
         }
         let head = || {
             let (context, tag) = envelope();
-            transport::Head {
+            Head {
                 len: BYTES,
                 ..pump::head(wire::eager(context, tag))
             }
@@ -73,29 +69,38 @@ impl Messages {
             .post_word::<BYTES>(carrier(peer), head, word)
     }
 
+    /// Whether messages of [deferrable](Mode::Deferrable) sends may wait for the next turn of progress.
+    #[inline]
+    #[must_use]
+    pub fn has_deferred(&self) -> bool {
+        self.pump.fabric.has_deferred()
+    }
+
     /// The fast path of sending, for a message of any size to any peer, if it can be posted immediately. Returns what
-    /// [`send_word`](Self::send_word) returns.
+    /// [`send_word`](Self::send_word) returns. `mode` is not synchronous.
     #[inline(always)]
     pub fn send_fast(
         &mut self,
         peer: Peer,
         (context, tag): (ContextId, i32),
         memory: UserMemory,
+        mode: Mode,
     ) -> Option<bool> {
         let bytes = memory.bytes() as u64;
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
-        // If a poll for arrivals is due, the send is left to the general path, which polls.
-        if bytes > SLOT_BODY_BYTES as u64 {
-            if self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook) {
-                return None;
-            }
-            self.sends_since_poll += 1;
+        if bytes > SLOT_BODY_BYTES as u64 && !self.counts_send() {
+            return None;
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
         let sent = match self.pump.fabric.post_fast(to, head, body) {
+            None if mode == Mode::Deferrable => {
+                let is_sent =
+                    self.counts_send() && self.pump.fabric.post_deferrable_word(to, head, body);
+                is_sent.then_some(true)
+            }
             None => self
                 .pump
                 .fabric
@@ -105,6 +110,15 @@ impl Messages {
         }?;
         self.pump.traffic.count(peer, bytes);
         Some(sent)
+    }
+
+    /// Counts a send on the fast path. `false`: a poll for arrivals is due, so the send is left to the general path,
+    /// which polls.
+    #[inline(always)]
+    fn counts_send(&mut self) -> bool {
+        let is_due = self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook);
+        self.sends_since_poll += u32::from(!is_due);
+        !is_due
     }
 
     /// Wakes a peer that sleeps, after a message was posted to it.
@@ -165,7 +179,7 @@ impl Messages {
     ) -> Result<Option<RequestId>, Error> {
         let bytes = data.bytes();
         if self.pump.limits.is_eager(bytes) {
-            if mode == Mode::Standard && self.send_packed(target, data) {
+            if mode.is_standard() && self.send_packed(target, data, mode) {
                 return Ok(None);
             }
             return self.send_owned(target, data.pack(), mode);
@@ -195,7 +209,7 @@ impl Messages {
 
     /// Posts noncontiguous data in one frame, if no frame waits for the peer and the transport has room. `false`:
     /// nothing was posted.
-    fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
+    fn send_packed(&mut self, target: SendTarget, data: &Structured, mode: Mode) -> bool {
         let bytes = data.bytes();
         let is_free = !self.gates.tracks_sends() && self.pump.engine.is_clear(target.peer);
         if !is_free || !self.pump.limits.sends_at_once(bytes) {
@@ -204,11 +218,8 @@ impl Messages {
         let body = self.pump.sides.room(bytes);
         data.pack_at(0, body);
         let head = pump::head(wire::eager(target.context, target.tag));
-        let is_posted = self
-            .pump
-            .fabric
-            .post_send(carrier(target.peer), head, body)
-            .is_ok();
+        let to = carrier(target.peer);
+        let is_posted = post(&mut self.pump.fabric, to, head, body, mode);
         if is_posted {
             self.pump.traffic.count(target.peer, bytes);
         }
@@ -408,4 +419,13 @@ impl Messages {
             self.gates.after_message(&mut self.pump, class);
         }
     }
+}
+/// Posts a frame. `false`: nothing was posted.
+#[inline(always)]
+fn post(fabric: &mut Fabric, to: transport::Peer, head: Head, body: &[u8], mode: Mode) -> bool {
+    let posted = match mode {
+        Mode::Deferrable => fabric.post_deferrable(to, head, body),
+        Mode::Standard | Mode::Synchronous => fabric.post_send(to, head, body),
+    };
+    posted.is_ok()
 }

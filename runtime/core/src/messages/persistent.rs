@@ -27,7 +27,7 @@ impl Messages {
             .engine
             .prepare_send(send)
             .map_err(|_| exhausted())?;
-        if mode == Mode::Standard {
+        if mode.is_standard() {
             self.gates.admit_send(&mut self.pump, request);
         }
         Ok(request)

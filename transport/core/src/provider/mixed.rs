@@ -301,6 +301,12 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.network(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
+    /// Whether the ports reach this peer.
+    #[inline(always)]
+    pub(super) fn reaches_by_ports(&self, to: Peer) -> bool {
+        self.network(to) == PeerNetwork::Verbs
+    }
+
     pub(super) fn promise_uncork(&mut self) {
         self.verbs.promise_uncork();
         if let Some(tcp) = self.tcp() {
@@ -413,6 +419,13 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
         match (self.network(to), &mut self.tcp) {
             (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
             (PeerNetwork::Verbs, _) => self.verbs.post_announcement(to, head, body),
+            _ => self.post_send(to, head, body),
+        }
+    }
+
+    fn post_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        match self.network(to) {
+            PeerNetwork::Verbs => self.verbs.post_deferrable(to, head, body),
             _ => self.post_send(to, head, body),
         }
     }

@@ -268,14 +268,45 @@ impl NetworkProvider {
         either!(self, it => it.why_lost(peer))
     }
 
+    /// Posts a frame of four or eight bytes; `false`: nothing was posted.
     #[inline(always)]
-    pub(super) fn post_word<const BYTES: usize>(
-        &mut self,
-        to: Peer,
-        head: Head,
-        word: u64,
-    ) -> bool {
+    pub(super) fn post_word(&mut self, to: Peer, head: Head, body: &[u8]) -> bool {
+        if let Ok(word) = body.try_into() {
+            return self.post_word_of::<8>(to, head, u64::from_ne_bytes(word));
+        }
+        match body.try_into() {
+            Ok(word) => self.post_word_of::<4>(to, head, u32::from_ne_bytes(word).into()),
+            Err(_) => false,
+        }
+    }
+
+    #[inline(always)]
+    fn post_word_of<const BYTES: usize>(&mut self, to: Peer, head: Head, word: u64) -> bool {
         either!(self, it => it.post_word::<BYTES>(to, head, word), _ => false, it => it.post_word::<BYTES>(to, head, word))
+    }
+
+    /// Posts a [deferrable](Provider::post_deferrable) frame of four or eight bytes; `false`: nothing was posted.
+    #[inline(never)]
+    pub(super) fn post_deferrable_word(&mut self, to: Peer, head: Head, body: &[u8]) -> bool {
+        if !matches!(body.len(), 4 | 8) {
+            return false;
+        }
+        either!(
+            self,
+            it => it.post_deferrable(to, head, body).is_ok(),
+            _ => false,
+            it => it.reaches_by_ports(to) && it.verbs.post_deferrable(to, head, body).is_ok()
+        )
+    }
+
+    pub(super) fn begin_poll_between_sends(&mut self) {
+        verbs!(self, it => it.begin_poll_between_sends(), else ());
+    }
+
+    /// Whether frames that were [deferred](Provider::post_deferrable) may wait for the next poll.
+    #[inline]
+    pub(super) fn has_deferred(&self) -> bool {
+        either!(self, it => it.has_deferred(), _ => false, it => it.verbs.has_deferred())
     }
 
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
@@ -391,6 +422,16 @@ impl Provider for NetworkProvider {
             it => it.post_announcement(to, head, body),
             it => it.post_announcement(to, (head, body), data),
             it => it.post_announcement(to, (head, body), data)
+        )
+    }
+
+    #[inline(never)]
+    fn post_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        either!(
+            self,
+            it => it.post_deferrable(to, head, body),
+            it => it.post_send(to, head, body),
+            it => it.post_deferrable(to, head, body)
         )
     }
 

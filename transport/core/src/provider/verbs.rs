@@ -26,12 +26,14 @@ mod arrive;
 mod bounce;
 mod choose;
 mod control_queue;
+mod deferred;
 mod device;
 mod error_text;
 mod events;
 mod fake;
 mod fast_receive;
 mod fetch;
+mod frame_list;
 mod gid;
 mod hosts;
 mod inspect;
@@ -111,7 +113,7 @@ pub(super) use work::WorkKind;
 /// |------|---------|------|
 /// | opening | `open_best` or `open_on`, which call `open`; `record` | `verbs.rs` |
 /// | addresses | `add_foreign`; `next_unresolved`, then perhaps `why_apart`, and `set_peer_address`, which calls `take_held_datagrams` | `turn.rs`, `verbs.rs`, `arrive.rs` |
-/// | sending | `caps`; `post_word` or `post_send` | `verbs.rs` |
+/// | sending | `caps`; `post_word`, `post_send` or `post_deferrable`; `has_deferred` | `verbs.rs` |
 /// | memory | `export` or `offer`, `withdraw`; `allocate`, `own`, `disown`; `keep_registered` or `expose`, `keep_no_more` | `verbs.rs` |
 /// | one-sided | `post_work`, `post_write` | `verbs.rs` |
 /// | a turn | `poll`: `take_all_received`, `flush_all`, `check_clock`, `take_all_events`; `settle` | `turn.rs` |
@@ -357,6 +359,34 @@ impl<P: VerbsPort> Verbs<P> {
         }
         self.catch_up();
         self.streams.post_later(to.0, head, body)
+    }
+
+    /// Posts a frame that may leave with the next poll only (`deferred.rs`).
+    #[inline(never)]
+    pub(super) fn post_deferrable(
+        &mut self,
+        to: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        if !self.streams.defers(to.0) {
+            return self.post_send(to, head, body);
+        }
+        self.catch_up();
+        let posted = self.streams.defer(to.0, head, body);
+        self.settle();
+        posted
+    }
+
+    /// Announces that the next poll leaves deferred frames where they are.
+    pub(super) fn begin_poll_between_sends(&mut self) {
+        self.streams.links.schedule.begin_poll_between_sends();
+    }
+
+    /// Whether deferred frames may wait for the next poll.
+    #[inline(always)]
+    pub(super) fn has_deferred(&self) -> bool {
+        self.streams.links.peers.is_any_unsent()
     }
 
     /// Posts a send of the first `BYTES` bytes of a word, if nothing has to be sent before this send. `false`: nothing

@@ -31,6 +31,11 @@ pub(super) trait Provider {
         self.post_send(peer, head, body)
     }
 
+    /// Posts a frame that a provider may delay until the next frame that is not deferrable, or the next poll.
+    fn post_deferrable(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        self.post_send(peer, head, body)
+    }
+
     /// Declares that data which the peer announced with this key will not be read.
     fn decline(&mut self, _peer: Peer, _key: RemoteKey) {}
 

@@ -124,6 +124,62 @@ pub async fn order(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
+/// Each rank posts bursts of frames of all sizes to all ranks. Most frames may be deferred; frames that may not, and
+/// polls between two sends, are mixed among them.
+pub async fn bursts(rank: &mut TestRank) {
+    const ROUNDS: u64 = 6;
+    const END: u8 = 2;
+    let mut random = Random(u64::from(rank.me) + 11);
+    for round in 0..ROUNDS {
+        let mut sent = vec![0; rank.size as usize];
+        for _ in 0..random.below(300) {
+            let to = random.below(rank.size.into()) as u32;
+            let bytes = match random.below(8) {
+                0 => random.below(8193),
+                1..4 => 8,
+                _ => random.below(260),
+            };
+            let name = round << 32 | u64::from(to) << 16 | sent[to as usize];
+            let body = pattern(rank.me, name, bytes as usize);
+            sent[to as usize] += 1;
+            let defers = random.below(30) != 0;
+            while match defers {
+                true => rank.fabric.post_deferrable(Peer(to), head(1), &body),
+                false => rank.fabric.post_send(Peer(to), head(1), &body),
+            }
+            .is_err()
+            {
+                rank.turn().await;
+            }
+            if random.below(16) == 0 {
+                rank.fabric.begin_poll_between_sends();
+                rank.pass().await;
+            }
+        }
+        for (to, sent) in (0..).zip(sent) {
+            rank.send(to, head(END), &sent.to_ne_bytes()).await;
+        }
+        for from in 0..rank.size {
+            let mut number = 0;
+            loop {
+                let (head, body) = rank.receive(from).await;
+                if head.kind == END {
+                    assert_eq!(body, u64::to_ne_bytes(number), "frames of {from}");
+                    break;
+                }
+                let name = round << 32 | u64::from(rank.me) << 16 | number;
+                assert!(
+                    body == pattern(from, name, body.len()),
+                    "frame {number} of {from}, {} bytes",
+                    body.len()
+                );
+                number += 1;
+            }
+        }
+        rank.barrier().await;
+    }
+}
+
 /// Every rank sends to every rank, itself included.
 pub async fn all_to_all(rank: &mut TestRank) {
     const FRAMES: u64 = 30;

@@ -143,7 +143,7 @@ const VERSION: u8 = 1;
 /// The present form of a record. In form 0x24 an MTU was its base-2 logarithm. Form 0x23 was used by processes whose
 /// notes (messages that set up queue pairs) had no MTU, and whose buffers were too short for padded notes; earlier
 /// records began with [`VERSION`].
-const FORM: u8 = 0x25;
+const FORM: u8 = 0x26;
 /// Length of a port in a record: its address and its rate.
 const PORT_BYTES: usize = PortAddress::BYTES + 4;
 /// Longest host name in a record, in bytes.

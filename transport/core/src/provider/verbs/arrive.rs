@@ -11,11 +11,15 @@ use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
 use super::fast_receive::{NetWord, PendingWord, WORD_BYTES, WordPoll};
+use super::frame_list::{self, MOST_LIST_BYTES};
 use super::pools::is_datagram;
 use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
 use super::rail::{PeerPath, rail_of};
-use super::ready::is_assembled;
-use super::wire::{self, ACK_REQUEST, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
+use super::ready::{is_assembled, is_listed};
+use super::wire::{
+    self, ACK_REQUEST, BEGINS, ENDS, HEADER_BYTES, SEVERAL, StreamPacket, WireMessage,
+};
+use crate::words::pack;
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
 /// Length of a packet whose body fits in a completion, in bytes.
@@ -252,8 +256,11 @@ impl<P: VerbsPort> Verbs<P> {
         completions: &mut Completions,
     ) {
         let bytes = self.streams.links.rails.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
-        if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
-            return self.assemble(packet, buffer, bytes, completions);
+        if packet.parts & (BEGINS | ENDS | SEVERAL) != BEGINS | ENDS {
+            return match packet.parts & SEVERAL {
+                0 => self.assemble(packet, buffer, bytes, completions),
+                _ => self.deliver_several(packet, buffer, bytes, completions),
+            };
         }
         if bytes > ring::SLOT_BODY_BYTES {
             let bytes = u32::try_from(bytes).unwrap_or(0);
@@ -266,24 +273,57 @@ impl<P: VerbsPort> Verbs<P> {
             );
         }
         self.streams.links.rails.give_back(buffer);
-        self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
+        let body = &start[HEADER_BYTES..HEADER_BYTES + bytes];
+        self.hand_up_short(packet, body, completions);
     }
 
     #[inline(always)]
-    fn hand_up_short(
+    fn hand_up_short(&mut self, packet: StreamPacket, body: &[u8], completions: &mut Completions) {
+        let mut words = [0u64; 6];
+        pack(body, |at, word| words[at] = word);
+        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
+        let bytes = body.len() as u8;
+        self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
+    }
+
+    /// Delivers the frames of a packet that contains several.
+    #[inline(never)]
+    fn deliver_several(
         &mut self,
         packet: StreamPacket,
-        body: &[u8],
+        buffer: Slot,
         bytes: usize,
         completions: &mut Completions,
     ) {
-        let mut words = [0u64; 6];
-        for (word, chunk) in words.iter_mut().zip(body.as_chunks::<8>().0) {
-            *word = u64::from_ne_bytes(*chunk);
+        let mut list = [0; MOST_LIST_BYTES];
+        let is_valid = bytes <= list.len() && packet.parts & (BEGINS | ENDS) == BEGINS | ENDS;
+        let list = &mut list[..if is_valid { bytes } else { 0 }];
+        let receives = self.streams.links.rails.receives(buffer);
+        receives.copy_out(buffer, HEADER_BYTES, list);
+        self.streams.links.rails.give_back(buffer);
+        let mut list = &*list;
+        while let Some(frame) = frame_list::take_first(&mut list) {
+            let Head {
+                kind, flags, word, ..
+            } = frame.head;
+            let packet = StreamPacket {
+                kind,
+                flags,
+                word,
+                ..packet
+            };
+            if frame.body.len() <= ring::SLOT_BODY_BYTES {
+                self.hand_up_short(packet, frame.body, completions);
+                continue;
+            }
+            let index = self.streams.ready.lend_listed(frame.body);
+            let bytes = u32::try_from(frame.body.len()).unwrap_or(0);
+            let body = RecvBuffer::Lent { index, bytes };
+            self.hand_up(packet, [0; 6], body, completions);
         }
-        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
-        let bytes = bytes as u8;
-        self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
+        if !list.is_empty() || !is_valid {
+            self.streams.links.counts.refused.add(1);
+        }
     }
 
     /// Adds a part to a frame, and delivers the frame when it is complete.
@@ -321,9 +361,7 @@ impl<P: VerbsPort> Verbs<P> {
         }
         let bytes = frame.len();
         if bytes <= ring::SLOT_BODY_BYTES {
-            let mut body = [0; ring::SLOT_BODY_BYTES];
-            body[..bytes].copy_from_slice(&frame);
-            return self.hand_up_short(packet, &body, bytes, completions);
+            return self.hand_up_short(packet, &frame, completions);
         }
         let index = self.streams.ready.lend(frame);
         let bytes = u32::try_from(bytes).unwrap_or(0);
@@ -400,6 +438,9 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Takes back a lent frame of `peer`.
     pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
+        if is_listed(index) {
+            return self.streams.ready.release(index);
+        }
         let remote = self.streams.links.peers.of(peer);
         if remote.session.give_back() && !remote.listed_owing {
             remote.session.force_ack();

@@ -83,24 +83,38 @@ impl Ready {
         self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED
     }
 
+    /// Keeps a frame from a list; returns its index for the caller.
+    pub(super) fn lend_listed(&mut self, frame: &[u8]) -> u32 {
+        self.assembled.insert(frame.into()) | ASSEMBLED | LISTED
+    }
+
     /// A lent frame; `None`: it was released.
     pub(super) fn lent(&self, index: u32) -> Option<&[u8]> {
-        let frame = self.assembled.get(index & !ASSEMBLED);
+        let frame = self.assembled.get(index & !(ASSEMBLED | LISTED));
         frame.map(|frame| &**frame)
     }
 
     pub(super) fn release(&mut self, index: u32) {
-        self.assembled.remove(index & !ASSEMBLED);
+        self.assembled.remove(index & !(ASSEMBLED | LISTED));
     }
 }
 
-/// Whether a lent frame was assembled from several packets; otherwise it is in a receive buffer.
+/// Whether a lent frame was copied, because it came in several packets or in a list; otherwise it is in a receive
+/// buffer.
 pub(super) fn is_assembled(index: u32) -> bool {
     index & ASSEMBLED != 0 && !is_datagram(index)
 }
 
-/// Marks the index of an assembled frame.
+/// Whether a lent frame came in a list. Such frames do not count in the flow control of large frames: they occupy no
+/// receive buffer.
+pub(super) fn is_listed(index: u32) -> bool {
+    is_assembled(index) && index & LISTED != 0
+}
+
+/// Marks the index of a frame that was copied.
 const ASSEMBLED: u32 = 1 << 30;
+/// Marks, beside [`ASSEMBLED`], the index of a frame from a list.
+const LISTED: u32 = 1 << 29;
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +168,15 @@ mod tests {
         let index = ready.lend(vec![1, 2, 3]);
         assert!(is_assembled(index) && !is_assembled(index & !ASSEMBLED));
         assert_eq!(ready.lent(index), Some(&[1, 2, 3][..]));
+        let listed = ready.lend_listed(&[4, 5]);
+        assert!(is_assembled(listed) && is_listed(listed) && !is_listed(index));
+        assert_eq!(ready.lent(listed), Some(&[4, 5][..]));
         ready.release(index);
-        assert_eq!(ready.lent(index), None);
+        assert_eq!(
+            (ready.lent(index), ready.lent(listed)),
+            (None, Some(&[4, 5][..]))
+        );
+        ready.release(listed);
+        assert_eq!(ready.lent(listed), None);
     }
 }

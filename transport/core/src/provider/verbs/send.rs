@@ -32,7 +32,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     /// Puts a frame into the stream to a peer.
-    fn put(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+    pub(super) fn put(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let remote = self.links.peers.of(to);
         if remote.is_lost() {
             // The caller has been notified; the packet will never be received.
@@ -242,9 +242,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if let Some(slot) = read {
             self.links.sends.posted(slot);
         }
-        remote
-            .session
-            .sent(due.number, Via::Reliable { carrier: pair.made });
+        remote.record_sent(due.number, Via::Reliable { carrier: pair.made });
         true
     }
 
@@ -284,7 +282,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.links.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Lossy { at };
-        self.links.peers.of(peer).session.sent(due.number, via);
+        self.links.peers.of(peer).record_sent(due.number, via);
         self.links.peers.arm(peer, self.links.schedule.now_ns);
         true
     }
@@ -405,7 +403,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
                 links.sends.posted(slot);
             }
             let via = Via::Reliable { carrier: pair.made };
-            remote.session.sent(number, via);
+            remote.record_sent(number, via);
         }
         pair.used_at = links.schedule.polls();
         rail.posted += taken;

@@ -65,8 +65,9 @@ impl<P: VerbsPort> Verbs<P> {
             self.streams.poll_sends();
         }
         self.settle();
+        let is_between_sends = self.streams.links.schedule.end_poll();
         if self.streams.links.peers.is_any_unsent() {
-            self.flush_all();
+            self.flush_all(is_between_sends);
         }
         if has_all && self.streams.links.peers.is_any_leaving() {
             self.streams.links.advance_leaving();
@@ -122,10 +123,15 @@ impl<P: VerbsPort> Verbs<P> {
         rail.receives.replenish(&mut rail.port);
     }
 
+    /// Sends what waits. `is_between_sends`: except frames that are deferred until there are more of them.
     #[cold]
-    fn flush_all(&mut self) {
+    fn flush_all(&mut self, is_between_sends: bool) {
         for peer in self.streams.links.peers.take_unsent() {
-            self.transfers.go_on(&mut self.streams, peer);
+            if is_between_sends && self.streams.is_deferring(peer) {
+                self.streams.links.peers.list_unsent(peer);
+            } else {
+                self.transfers.go_on(&mut self.streams, peer);
+            }
         }
         if !self.streams.control.is_empty() {
             self.streams.post_control();

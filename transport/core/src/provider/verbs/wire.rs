@@ -13,11 +13,14 @@
 //! |     12 |     4 | next     | number of the next packet that the sender expects |
 //! |     16 |     8 | beyond   | bit i: the sender has received packet `next + 1 + i` |
 //! |     24 |     8 | word     | of the frame, the caller's |
-//! |     32 |     1 | parts    | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested |
+//! |     32 |     1 | parts    | 1 the frame begins here, 2 it ends here; 4 an immediate acknowledgement is requested; 8 [`SEVERAL`] |
 //! |     33 |     1 | –        | zero |
 //! |     34 |     2 | returned | see [`Ack`] |
 //! |     36 |     4 | –        | zero |
 //! |     40 |     – | body     | |
+//!
+//! With 1, 2 and [`SEVERAL`] in `parts` the body is a list of short frames (`frame_list.rs`), and `kind`, `flags` and
+//! `word` are zero.
 //!
 //! A *note* is a message outside the stream: an acknowledgement by itself, as a datagram or over a reliable queue pair,
 //! or a message of the handshake that sets up a queue pair, as a datagram.
@@ -59,6 +62,8 @@ pub(super) const BEGINS: u8 = 1;
 pub(super) const ENDS: u8 = 2;
 /// The sender requests an immediate acknowledgement.
 pub(super) const ACK_REQUEST: u8 = 4;
+/// The packet contains several whole frames.
+pub(super) const SEVERAL: u8 = 8;
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
