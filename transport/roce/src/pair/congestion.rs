@@ -7,6 +7,7 @@
 //! | round trip up to the target                            | plus one packet, up to the window of `Config` |
 //! | longer                                                 | minus 0.8 × (delay − target) / delay, at most half |
 //! | longer than [`STALL_NS`]                               | unchanged: one of the two processes was not scheduled |
+//! | longer, and nothing came from the peer in half of it   | unchanged: one of the two processes did not poll |
 //! | a marked response; a CNP; packets lost after a timeout | half |
 //!
 //! The window is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed.
@@ -53,14 +54,14 @@ impl CongestionWindow {
         self.cuts
     }
 
-    /// Records a round trip of `delay` nanoseconds.
-    pub(super) fn measured(&mut self, now: u64, delay: u64) {
+    /// Records a round trip of `delay` nanoseconds. `silence`: how long nothing had come from the peer when it ended.
+    pub(super) fn measured(&mut self, now: u64, delay: u64, silence: u64) {
         self.delay_ns = delay.min(STALL_NS);
         if delay <= self.target_ns {
             if self.window < self.most {
                 self.window += 1;
             }
-        } else if delay < STALL_NS.max(self.target_ns.saturating_mul(2)) {
+        } else if delay < STALL_NS.max(self.target_ns.saturating_mul(2)) && silence <= delay / 2 {
             let above = u128::from(delay - self.target_ns);
             let cut = u128::from(self.window) * above * 4 / (u128::from(delay) * 5);
             self.cut(now, u32::try_from(cut).unwrap_or(u32::MAX));
@@ -133,7 +134,7 @@ mod tests {
     fn window_is_unchanged_below_the_target_delay() {
         let mut congestion = congestion();
         for now in 0..100 {
-            congestion.measured(now, TARGET);
+            congestion.measured(now, TARGET, TARGET);
         }
         assert_eq!((congestion.window(), congestion.cuts()), (100, 0));
     }
@@ -141,18 +142,18 @@ mod tests {
     #[test]
     fn window_shrinks_by_the_excess_and_grows_by_one() {
         let mut congestion = congestion();
-        congestion.measured(0, 125_000);
+        congestion.measured(0, 125_000, 60_000);
         assert_eq!(congestion.window(), 100 - 16);
-        congestion.measured(1_000_000, 1_000_000);
+        congestion.measured(1_000_000, 1_000_000, 0);
         assert_eq!(congestion.window(), 42, "half at most");
-        congestion.measured(3_000_000, 50_000);
+        congestion.measured(3_000_000, 50_000, 0);
         assert_eq!(congestion.window(), 43);
     }
 
     #[test]
     fn window_is_cut_once_per_round_trip() {
         let mut congestion = congestion();
-        congestion.measured(0, 80_000);
+        congestion.measured(0, 80_000, 0);
         for now in 0..80_000 {
             congestion.congested(now);
         }
@@ -173,8 +174,10 @@ mod tests {
     #[test]
     fn stalled_peer_is_not_congestion() {
         let mut congestion = congestion();
-        congestion.measured(0, STALL_NS);
+        congestion.measured(0, STALL_NS, 0);
         assert_eq!(congestion.window(), 100);
+        congestion.measured(0, 2_000_000, 1_900_000);
+        assert_eq!(congestion.window(), 100, "it has computed for 2 ms");
     }
 
     #[test]
@@ -183,7 +186,7 @@ mod tests {
             target_delay_ns: 0,
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
         });
-        congestion.measured(0, u64::MAX);
+        congestion.measured(0, u64::MAX, 0);
         assert_eq!(congestion.cuts(), 0);
     }
 

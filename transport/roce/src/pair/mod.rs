@@ -236,7 +236,7 @@ impl QueuePair {
             self.counts.dropped += 1;
             return;
         }
-        self.retry.note_alive(now_ns);
+        let silence_ns = self.retry.note_alive(now_ns);
         let is_marked = packet.bth.forward_congestion;
         if packet.bth.opcode == Opcode::CNP {
             self.congested(now_ns);
@@ -244,7 +244,7 @@ impl QueuePair {
             if is_marked {
                 self.congested(now_ns);
             }
-            self.answered(now_ns, packet, memory);
+            self.answered(now_ns, silence_ns, packet, memory);
         } else {
             if is_marked {
                 self.notifier.marked(now_ns);
@@ -327,7 +327,14 @@ impl QueuePair {
         }
     }
 
-    fn answered<M: RegisteredMemory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
+    /// `silence_ns`: how long nothing had come from the peer before this packet.
+    fn answered<M: RegisteredMemory>(
+        &mut self,
+        now_ns: u64,
+        silence_ns: u64,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
         if self.requester.unacked() != before || verdict == CompleterAction::Ahead {
@@ -342,7 +349,7 @@ impl QueuePair {
         if timed.is_some_and(|psn| self.requester.has_arrived(psn))
             && let Some(delay) = self.retry.measure(now_ns)
         {
-            self.congestion.measured(now_ns, delay);
+            self.congestion.measured(now_ns, delay, silence_ns);
             self.requester.set_window(self.congestion.window());
         }
         match verdict {

@@ -87,9 +87,11 @@ impl Retry {
         self.round_trip.as_mut()?.answered(now)
     }
 
-    /// Records that the peer is alive.
-    pub(super) fn note_alive(&mut self, now: u64) {
-        self.alive_at = self.alive_at.max(now);
+    /// Records that the peer is alive. Returns for how long nothing was heard from it, in nanoseconds.
+    pub(super) fn note_alive(&mut self, now: u64) -> u64 {
+        let before = self.alive_at;
+        self.alive_at = before.max(now);
+        now.saturating_sub(before)
     }
 
     /// Records progress. `more_outstanding`: whether packets are still unacknowledged.
