@@ -9,6 +9,8 @@ mod counters;
 mod distance;
 mod faked;
 mod far;
+mod frame_burst;
+mod frame_list;
 mod later;
 mod loopback;
 mod mixed;

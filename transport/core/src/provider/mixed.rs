@@ -301,10 +301,16 @@ impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
         self.network(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
-    /// Whether the ports reach this peer.
-    #[inline(always)]
-    pub(super) fn reaches_by_ports(&self, to: Peer) -> bool {
-        self.network(to) == PeerNetwork::Verbs
+    pub(super) fn begin_poll_between_sends(&mut self) {
+        self.verbs.begin_poll_between_sends();
+        if let Some(tcp) = self.tcp() {
+            tcp.begin_poll_between_sends();
+        }
+    }
+
+    /// Whether deferred frames may wait for the next poll.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.verbs.has_deferred() || self.tcp.as_ref().is_ok_and(|tcp| tcp.has_deferred())
     }
 
     pub(super) fn promise_uncork(&mut self) {
@@ -426,6 +432,10 @@ impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     fn post_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         match self.network(to) {
             PeerNetwork::Verbs => self.verbs.post_deferrable(to, head, body),
+            PeerNetwork::Tcp => match &mut self.tcp {
+                Ok(tcp) => tcp.post_deferrable(to, head, body),
+                Err(_) => self.post_send(to, head, body),
+            },
             _ => self.post_send(to, head, body),
         }
     }

@@ -291,22 +291,17 @@ impl NetworkProvider {
         if !matches!(body.len(), 4 | 8) {
             return false;
         }
-        either!(
-            self,
-            it => it.post_deferrable(to, head, body).is_ok(),
-            _ => false,
-            it => it.reaches_by_ports(to) && it.verbs.post_deferrable(to, head, body).is_ok()
-        )
+        either!(self, it => it.post_deferrable(to, head, body).is_ok())
     }
 
     pub(super) fn begin_poll_between_sends(&mut self) {
-        verbs!(self, it => it.begin_poll_between_sends(), else ());
+        either!(self, it => it.begin_poll_between_sends());
     }
 
     /// Whether frames that were [deferred](Provider::post_deferrable) may wait for the next poll.
     #[inline]
     pub(super) fn has_deferred(&self) -> bool {
-        either!(self, it => it.has_deferred(), _ => false, it => it.verbs.has_deferred())
+        either!(self, it => it.has_deferred())
     }
 
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
@@ -429,8 +424,6 @@ impl Provider for NetworkProvider {
     fn post_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         either!(
             self,
-            it => it.post_deferrable(to, head, body),
-            it => it.post_send(to, head, body),
             it => it.post_deferrable(to, head, body)
         )
     }

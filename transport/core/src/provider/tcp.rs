@@ -274,6 +274,33 @@ impl<S: Sockets> Tcp<S> {
         Ok(())
     }
 
+    /// Posts a frame that may leave with the next poll only (`frame_burst.rs`).
+    #[inline(never)]
+    pub(super) fn post_deferrable(
+        &mut self,
+        to: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        let defers = self.links.defers(to.0) && !self.moves.is_ordered(to.0);
+        if defers && self.links.defer(to.0, head, body) {
+            self.settle();
+            return Ok(());
+        }
+        self.post_send(to, head, body)
+    }
+
+    /// Announces that the next poll leaves deferred frames where they are.
+    pub(super) fn begin_poll_between_sends(&mut self) {
+        self.links.bursts.begin_poll_between_sends();
+    }
+
+    /// Whether deferred frames may wait for the next poll.
+    #[inline]
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.links.deferring.is_empty()
+    }
+
     /// Posts a frame that may leave with the next frame, or with the next poll; the announced data may leave with it.
     pub(super) fn post_announcement(
         &mut self,
@@ -477,6 +504,7 @@ impl<S: Sockets> Tcp<S> {
     /// Whether all that was sent has arrived, and all that has arrived here is acknowledged.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.uncork();
+        self.links.send_deferred();
         self.links.send_owed_acks();
         self.settle();
         self.links.is_all_there() && self.moves.is_quiet()
@@ -517,6 +545,11 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.uncork();
         self.poll_once(completions);
+        let is_between_sends = self.links.bursts.end_poll();
+        if self.has_deferred() && !is_between_sends {
+            self.links.send_deferred();
+            self.settle();
+        }
         if self.corks && completions.len() > 1 {
             self.links.cork();
         }
@@ -661,6 +694,7 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         debug_assert!(!self.is_dormant() || self.links.until_due().is_none());
         self.uncork();
+        self.links.send_deferred();
         self.links.send_owed_acks();
         self.links.run_timers();
         self.settle();

@@ -33,7 +33,6 @@ mod events;
 mod fake;
 mod fast_receive;
 mod fetch;
-mod frame_list;
 mod gid;
 mod hosts;
 mod inspect;
@@ -380,7 +379,7 @@ impl<P: VerbsPort> Verbs<P> {
 
     /// Announces that the next poll leaves deferred frames where they are.
     pub(super) fn begin_poll_between_sends(&mut self) {
-        self.streams.links.schedule.begin_poll_between_sends();
+        self.streams.links.bursts.begin_poll_between_sends();
     }
 
     /// Whether deferred frames may wait for the next poll.

@@ -345,6 +345,8 @@ impl QueuePair {
                 self.congested(now_ns);
             }
         }
+        let is_missing = self.requester.unacked() == before;
+        self.retry.note_oldest(now_ns, is_missing);
         let timed = self.retry.timed();
         if timed.is_some_and(|psn| self.requester.has_arrived(psn))
             && let Some(delay) = self.retry.measure(now_ns)

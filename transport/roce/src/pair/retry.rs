@@ -32,6 +32,13 @@ pub(super) struct Retry {
     has_gone_back: bool,
     /// When the peer was last known to be alive, or when the timer was started for a new request, whichever was later.
     alive_at: u64,
+    /// When the oldest packet became the oldest.
+    progress_at: u64,
+    /// Whether packets were sent again since the last response.
+    has_probed: bool,
+    /// Number of responses since then that came after packets were sent again, and do not acknowledge the oldest. The
+    /// peer is alive, and receives other packets.
+    missed: u32,
 }
 
 /// The limit after which an unresponsive peer is given up.
@@ -56,6 +63,9 @@ impl Retry {
             rnr_until: None,
             has_gone_back: false,
             alive_at: 0,
+            progress_at: 0,
+            has_probed: false,
+            missed: 0,
         }
     }
 
@@ -63,6 +73,7 @@ impl Retry {
     pub(super) fn sent(&mut self, now: u64, timed: Option<Psn>) {
         if self.deadline.is_none() {
             self.alive_at = self.alive_at.max(now);
+            self.progress_at = now;
             self.set_deadline(now);
         }
         if let (Some(psn), Some(round_trip)) = (timed, &mut self.round_trip) {
@@ -72,6 +83,7 @@ impl Retry {
 
     /// Records a retransmission of the packet with this PSN; `None`: of all unacknowledged packets.
     pub(super) fn sent_again(&mut self, psn: Option<Psn>) {
+        self.has_probed = true;
         if let Some(round_trip) = &mut self.round_trip {
             round_trip.sent_again(psn);
         }
@@ -105,6 +117,15 @@ impl Retry {
         }
         if more_outstanding && self.rnr_until.is_none() {
             self.set_deadline(now);
+        }
+    }
+
+    /// Records a response. `is_missing`: whether the oldest packet is the same as before it.
+    pub(super) fn note_oldest(&mut self, now: u64, is_missing: bool) {
+        if is_missing {
+            self.missed += u32::from(std::mem::take(&mut self.has_probed));
+        } else {
+            (self.progress_at, self.has_probed, self.missed) = (now, false, 0);
         }
     }
 
@@ -153,13 +174,18 @@ impl Retry {
         }
         let is_given_up = match self.limit {
             RetryLimit::Timeouts(most) => self.count >= most,
-            RetryLimit::SilenceNs(most) => now.saturating_sub(self.alive_at) >= most,
+            // A packet that never arrives although others do is too long for the path, for instance.
+            RetryLimit::SilenceNs(most) => {
+                now.saturating_sub(self.alive_at) >= most
+                    || (self.missed >= MOST_MISSED && now.saturating_sub(self.progress_at) >= most)
+            }
         };
         if is_given_up {
             return Err(CompletionStatus::RetryExceeded);
         }
         self.count = self.count.saturating_add(1);
         self.has_gone_back = false;
+        self.has_probed = true;
         if let Some(round_trip) = &mut self.round_trip {
             round_trip.back_off();
         }
@@ -178,6 +204,8 @@ impl Retry {
     }
 }
 
+/// Number of times that the oldest packet must have been missing in a response before the peer is given up for it.
+const MOST_MISSED: u32 = 8;
 /// The value of `rnr_retry` that means: no limit.
 const RNR_RETRY_UNLIMITED: u8 = 7;
 
@@ -285,5 +313,31 @@ mod tests {
         assert_eq!(retry.is_overdue(1_110_000), Ok(true));
         let silent = retry.is_overdue(1_190_000);
         assert_eq!(silent, Err(CompletionStatus::RetryExceeded));
+    }
+
+    #[test]
+    fn a_packet_that_never_arrives_although_others_do_ends_the_connection() {
+        for answers in [true, false] {
+            let mut retry = Retry::new(&Config {
+                peer_is_rmpi: true,
+                floor_ns: 0,
+                ceiling_ns: 10_000,
+                silence_ns: 100_000,
+                ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
+            });
+            retry.sent(0, None);
+            let mut last = Ok(true);
+            for now in (10_000..=100_000).step_by(10_000) {
+                last = retry.is_overdue(now);
+                // Alive by other means, or because it answers.
+                retry.note_alive(now);
+                if answers {
+                    retry.note_oldest(now, true);
+                    retry.note_oldest(now, true);
+                }
+            }
+            let is_given_up = last == Err(CompletionStatus::RetryExceeded);
+            assert_eq!(is_given_up, answers, "{last:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ use super::peer::{Inflow, TargetMemory, TcpDataTarget, TcpPeer};
 use super::proof::{u32_at, u64_at};
 use super::sockets::Sockets;
 use super::{Tcp, memory::MemoryRange};
+use crate::provider::frame_list::{self, ListedFrame};
 use crate::{
     Arrived, Completion, Completions, Head, NetWord, Peer, RecvBuffer, WordPoll, WorkOutcome,
 };
@@ -225,7 +226,9 @@ impl<S: Sockets> Tcp<S> {
     }
 
     fn has_nothing_to_do(&self) -> bool {
-        let is_all_out = self.links.held.is_empty() && self.links.upshots.is_empty();
+        let is_all_out = self.links.held.is_empty()
+            && self.links.deferring.is_empty()
+            && self.links.upshots.is_empty();
         let has_none = self.backlog.is_empty() && self.moves.ready.is_empty();
         is_all_out && has_none && self.links.moving.is_empty()
     }
@@ -449,6 +452,7 @@ impl<S: Sockets> Tcp<S> {
     ) -> TcpRecvStep {
         let is_good = match kind {
             TcpPacketKind::Frame => self.hand_up(peer, bytes, completions),
+            TcpPacketKind::Frames => self.hand_up_list(peer, bytes, completions),
             TcpPacketKind::Announce => {
                 let (key, frame) = bytes.split_at(KEY_BYTES);
                 let key = key_at(key, 0);
@@ -495,6 +499,35 @@ impl<S: Sockets> Tcp<S> {
             completions.push(Completion::Arrived(arrived));
         }
         has_room
+    }
+
+    /// Delivers the frames of a list; those that find no room are delivered in the next turns, before other packets.
+    fn hand_up_list(&mut self, peer: u32, mut list: &[u8], completions: &mut Completions) -> bool {
+        while let Some(frame) = frame_list::take_first(&mut list) {
+            let arrived = self.arrived_in_list(peer, frame);
+            let arrived = Completion::Arrived(arrived);
+            match completions.is_full() {
+                true => self.moves.ready.push_back(arrived),
+                false => completions.push(arrived),
+            }
+        }
+        list.is_empty()
+    }
+
+    /// The frame of a list as a completion. Its body does not count as lent: it occupies no buffer of its own.
+    fn arrived_in_list(&mut self, peer: u32, frame: ListedFrame<'_>) -> Arrived {
+        let ListedFrame { head, body } = frame;
+        if body.len() <= ring::SLOT_BODY_BYTES {
+            return self.arrived(peer, head, body);
+        }
+        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let index = self.bodies.lend_listed(body);
+        Arrived {
+            peer: Peer(peer),
+            head,
+            words: [0; ring::SLOT_BODY_BYTES / 8],
+            body: RecvBuffer::Lent { index, bytes },
+        }
     }
 
     /// Whether a body of this many bytes is accepted from a peer: the number of lent bodies is limited.

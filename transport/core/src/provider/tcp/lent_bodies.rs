@@ -29,8 +29,14 @@ impl Bodies {
         index
     }
 
+    /// As [`lend`](Self::lend), for the body of a frame that came in a list.
+    pub(super) fn lend_listed(&mut self, bytes: &[u8]) -> u32 {
+        self.lend(bytes) | LISTED
+    }
+
     /// Copies a body, or as much as fits.
     pub(super) fn copy(&self, index: u32, target: &mut [u8]) -> usize {
+        let index = index & !LISTED;
         let body = self.all.get(index as usize).filter(|body| body.is_lent);
         let body = body.map_or(&[][..], |body| &body.bytes);
         let bytes = body.len().min(target.len());
@@ -38,14 +44,15 @@ impl Bodies {
         bytes
     }
 
-    /// Takes a body back. `false`: it was not lent.
+    /// Takes a body back. `false`: it was not lent, or came in a list: such bodies do not count as lent buffers.
     pub(super) fn release(&mut self, index: u32) -> bool {
+        let (index, is_listed) = (index & !LISTED, index & LISTED != 0);
         let body = self.all.get_mut(index as usize);
         let was_lent = body.is_some_and(|body| std::mem::replace(&mut body.is_lent, false));
         if was_lent {
             self.free.push(index);
         }
-        was_lent
+        was_lent && !is_listed
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -53,3 +60,6 @@ impl Bodies {
         each.sum::<usize>() + self.all.capacity() * size_of::<LentBody>()
     }
 }
+
+/// Marks the index of a body that came in a list.
+const LISTED: u32 = 1 << 31;

@@ -30,6 +30,7 @@ use super::secrets::{Secrets, StreamKey};
 use super::sockets::{Sock, Sockets};
 use super::store::PacketStore;
 use super::unproven::UnprovenConnections;
+use crate::provider::frame_burst::FrameBursts;
 use crate::provider::verbs::PeerIdentities;
 
 /// The use of a socket.
@@ -108,6 +109,9 @@ pub(super) struct TcpLinks<S> {
     /// `is_corked`: whether packets are held back. `corked`: the peers for which packets are held back.
     is_corked: bool,
     corked: Vec<u32>,
+    /// The bursts of sends, and the peers with deferred frames.
+    pub(super) bursts: FrameBursts,
+    pub(super) deferring: Vec<u32>,
     /// Peers for which the kernel holds back bytes until more follow.
     pub(super) held: Vec<u32>,
     /// `lacks_core`: whether this process has to wait for its core. `lacking`: number of connected peers that have to
@@ -158,6 +162,8 @@ impl<S: Sockets> TcpLinks<S> {
             owing: Vec::new(),
             is_corked: false,
             corked: Vec::new(),
+            bursts: FrameBursts::default(),
+            deferring: Vec::new(),
             held: Vec::new(),
             store: PacketStore::default(),
             numbers: CarrierNumbers::default(),
@@ -212,6 +218,7 @@ impl<S: Sockets> TcpLinks<S> {
         };
         let keeps_nothing = self.owing.is_empty()
             && self.held.is_empty()
+            && self.deferring.is_empty()
             && !self.is_corked
             && self.wanted.is_empty()
             && self.upshots.is_empty();
@@ -330,6 +337,10 @@ impl<S: Sockets> TcpLinks<S> {
             else {
                 break;
             };
+            if let TcpOutgoing::Packet { number, .. } = out {
+                // The length of the packet is in its header, which leaves first.
+                self.bursts.sent(peer, number);
+            }
             let had = out.large_at();
             // Only small packets are held back: holding a large packet back for others would save nothing.
             let (itself, is_small) = match out {

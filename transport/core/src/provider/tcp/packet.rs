@@ -24,6 +24,7 @@
 //! | ANNOUNCE    | 36 + body | key (24) of the announced data; the rest as in FRAME. All of the data follow as UNSOLICITED |
 //! | UNSOLICITED | 24 + data | key (24) of an ANNOUNCE; the data, none if the key was withdrawn |
 //! | DECLINED    |         0 | the sender has dropped unsolicited data |
+//! | FRAMES      |      list | several frames (`frame_list.rs`) |
 //!
 //! READ, WRITE and ATOMIC carry ids chosen by their sender; DATA and ANSWER repeat them. A read ends with the DATA that
 //! completes it, or with an ANSWER if the key is bad or the length is 0. A write ends with the ANSWER to its last
@@ -35,6 +36,7 @@
 use session::Ack;
 
 use super::proof::{u16_at, u32_at, u64_at};
+use crate::provider::frame_list::{self, MOST_LIST_BYTES};
 use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
@@ -70,6 +72,7 @@ pub(super) enum TcpPacketKind {
     Announce = 0x38,
     Unsolicited = 0x39,
     Declined = 0x3a,
+    Frames = 0x3b,
 }
 
 impl TcpPacketKind {
@@ -85,6 +88,7 @@ impl TcpPacketKind {
             Self::Announce,
             Self::Unsolicited,
             Self::Declined,
+            Self::Frames,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
@@ -101,6 +105,7 @@ impl TcpPacketKind {
             Self::Ack | Self::Declined => (0, 0),
             Self::Announce => (ANNOUNCE_BYTES, ring::layout::POOL_BUFFER_BYTES),
             Self::Unsolicited => (KEY_BYTES, MOST_UNSOLICITED_BYTES),
+            Self::Frames => (0, MOST_LIST_BYTES),
         }
     }
 }
@@ -193,6 +198,10 @@ impl<'a> TcpPacketBuilder<'a> {
         self.0.extend_from_slice(&head.flags.to_le_bytes());
         self.u64(head.word);
         self.0.extend_from_slice(body);
+    }
+
+    pub(super) fn frame_of_list(&mut self, head: Head, body: &[u8]) {
+        frame_list::append(self.0, head, body);
     }
 
     pub(super) fn announce(&mut self, data: RemoteKey, head: Head, body: &[u8]) {
@@ -514,12 +523,14 @@ mod tests {
             ),
             (TcpPacketKind::Declined, 0, true),
             (TcpPacketKind::Declined, 1, false),
+            (TcpPacketKind::Frames, MOST_LIST_BYTES, true),
+            (TcpPacketKind::Frames, MOST_LIST_BYTES + 1, false),
         ] {
             assert_eq!(header(kind, bytes, false).0, good, "{kind:?} {bytes}");
         }
         assert!(header(TcpPacketKind::Ack, 0, true).0 && !header(TcpPacketKind::Data, 16, true).0);
         let mut bad = header(TcpPacketKind::Ack, 0, false).1;
-        bad[4] = 0x3b;
+        bad[4] = 0x3c;
         assert_eq!(TcpPacketHeader::of(&bad), None);
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct TcpPeer {
     pub(super) is_corked: bool,
     /// The turn of the last post to the peer.
     pub(super) posted: u64,
+    /// Whether the peer is in the list of those with deferred frames.
+    pub(super) is_deferring: bool,
     /// Whether an acknowledgement was requested, and none has arrived since.
     pub(super) has_requested_ack: bool,
     /// Whether a large frame waits until the peer returns buffers that hold frames of this process.
@@ -85,6 +87,7 @@ impl TcpPeer {
             owes: false,
             is_corked: false,
             posted: u64::MAX,
+            is_deferring: false,
             has_requested_ack: false,
             awaits_buffers: false,
             lent: 0,

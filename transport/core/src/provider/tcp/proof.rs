@@ -25,7 +25,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use super::secrets::StreamKey;
 
 /// Protocol version; other versions are incompatible.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 pub(super) const HELLO_BYTES: usize = 48;
 pub(super) const RIDDLE_BYTES: usize = 28;
 pub(super) const PROOF_BYTES: usize = 24;

@@ -57,6 +57,13 @@ impl PacketStore {
         slot
     }
 
+    /// Appends to the payload of a packet that has no data beside it.
+    pub(super) fn extend(&mut self, slot: Slot, append: impl FnOnce(&mut Vec<u8>)) {
+        let kept = &mut self.slots[slot as usize];
+        debug_assert!(kept.data.is_none(), "the payload ends with the data");
+        append(&mut kept.bytes);
+    }
+
     /// Payload bytes of a packet.
     pub(super) fn length(&self, slot: Slot) -> usize {
         let kept = &self.slots[slot as usize];

@@ -1,77 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deferred frames: those of a program that starts many sends in a row, a *burst*, and waits for them later. The first
-//! frames of a burst to a peer leave at once ([`FIRST_FRAMES`]). The next ones stay in the peer's stream, unsent; short
-//! frames share a packet. They leave when there are enough of them, with the next frame that is not deferrable, or with
-//! the next poll. This poll ends the burst. Polls between two sends of the burst neither send them nor end it.
+//! Deferred frames (`frame_burst.rs`) stay in their peer's stream, unsent; short ones share a packet (`frame_list.rs`).
 
 use session::Ack;
 
-use super::frame_list::{self, MOST_LISTED_BYTES, MOST_SHARED_BYTES};
 use super::port::VerbsPort;
 use super::streams::VerbsStreams;
 use super::wire::{BEGINS, ENDS, HEADER_BYTES, SEVERAL, StreamPacket};
+use crate::provider::frame_burst::OpenPacket;
+use crate::provider::frame_list::{self, MOST_LIST_BYTES, MOST_LISTED_BYTES};
 use crate::{Full, Head};
-
-/// The deferrable frames of a burst of sends to a peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FrameBurst {
-    /// Number of the burst, truncated.
-    burst: u32,
-    /// Number of frames; it saturates.
-    frames: u16,
-    /// Length of the packet to which further frames may be added, in bytes; 0: there is none.
-    open_bytes: u16,
-    /// Number of that packet.
-    open: u32,
-}
-
-impl FrameBurst {
-    /// Counts a frame of burst `burst`. `true`: it is to be deferred.
-    #[inline(always)]
-    fn count(&mut self, burst: u64) -> bool {
-        #[allow(clippy::cast_possible_truncation, reason = "only compared")]
-        let burst = burst as u32;
-        if self.burst != burst {
-            (self.burst, self.frames) = (burst, 0);
-        }
-        self.frames = self.frames.saturating_add(1);
-        self.frames > FIRST_FRAMES
-    }
-
-    /// Whether frames of burst `burst` were to be deferred.
-    fn is_deferring(&self, burst: u64) -> bool {
-        #[allow(clippy::cast_possible_truncation, reason = "only compared")]
-        let burst = burst as u32;
-        self.burst == burst && self.frames > FIRST_FRAMES
-    }
-
-    /// Records that a packet was sent: no frame may be added to it any more.
-    #[inline(always)]
-    pub(super) fn sent(&mut self, number: u32) {
-        if self.open == number {
-            self.open_bytes = 0;
-        }
-    }
-}
 
 impl<P: VerbsPort> VerbsStreams<P> {
     /// Counts a deferrable frame to a peer. `true`: it is to be [deferred](Self::defer).
     #[inline(always)]
     pub(super) fn defers(&mut self, to: u32) -> bool {
-        let burst = self.links.schedule.burst();
-        let remote = self.links.peers.get_mut(to);
-        remote.is_some_and(|remote| remote.burst.count(burst))
+        self.links.bursts.count(to, self.links.schedule.polls())
     }
 
     /// Whether nothing waits for the peer but frames that are deferred until there are more of them.
     pub(super) fn is_deferring(&self, peer: u32) -> bool {
-        let burst = self.links.schedule.burst();
-        let remote = self.links.peers.get(peer);
-        remote.is_some_and(|remote| {
-            remote.burst.is_deferring(burst)
-                && remote.session.unsent() < MOST_UNSENT
-                && !remote.has_waiting()
-        })
+        let links = &self.links;
+        links.bursts.is_deferring(peer, links.schedule.polls())
+            && links.peers.get(peer).is_some_and(|remote| {
+                remote.session.unsent() < MOST_UNSENT && !remote.has_waiting()
+            })
     }
 
     /// Puts a frame into the stream to a peer, and sends the stream's unsent packets if there are enough of them.
@@ -100,16 +52,19 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let Some(remote) = links.peers.get_mut(to) else {
             return false;
         };
-        let from = usize::from(remote.burst.open_bytes);
+        let Some(OpenPacket { number, bytes }) = links.bursts.open(to) else {
+            return false;
+        };
+        let from = usize::from(bytes);
         let end = from + frame_list::listed_bytes(body.len());
-        if from == 0 || end > MOST_SHARED_BYTES {
+        if end > MOST_SHARED_BYTES {
             return false;
         }
         let bytes = bytes_of(end);
-        let Some(slot) = remote.session.extend(remote.burst.open, bytes.into()) else {
+        let Some(slot) = remote.session.extend(number, bytes.into()) else {
             return false;
         };
-        remote.burst.open_bytes = bytes;
+        links.bursts.set_open(to, OpenPacket { number, bytes });
         remote.packets = remote.packets.saturating_add(1);
         let place = links.sends.bytes_mut(slot, end);
         frame_list::write(&mut place[from..], head, body);
@@ -149,7 +104,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
         let bytes = bytes_of(end);
         remote.session.keep(slot, bytes.into());
-        (remote.burst.open, remote.burst.open_bytes) = (number, bytes);
+        links.bursts.set_open(to, OpenPacket { number, bytes });
         remote.packets = remote.packets.saturating_add(1);
         links.counts.sends.add(1);
         true
@@ -162,38 +117,7 @@ fn bytes_of(packet: usize) -> u16 {
     bytes
 }
 
-/// Number of frames to a peer that are not deferred after a poll. A program that starts a few sends to each peer, and
-/// then computes, expects them to arrive meanwhile.
-const FIRST_FRAMES: u16 = 8;
 /// Number of unsent packets to a peer that are sent without waiting for a poll.
 const MOST_UNSENT: u32 = 8;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_frames_of_each_burst_are_not_deferred() {
-        let mut burst = FrameBurst::default();
-        for number in [7, 1 << 32 | 8] {
-            let deferred = (0..20).filter(|_| burst.count(number)).count();
-            assert_eq!(deferred, 20 - usize::from(FIRST_FRAMES));
-            assert!(burst.is_deferring(number) && !burst.is_deferring(number + 1));
-        }
-        (0..=u16::MAX).for_each(|_| _ = burst.count(9));
-        assert!(burst.count(9), "the count saturates");
-    }
-
-    #[test]
-    fn a_list_that_was_sent_is_not_extended() {
-        let mut burst = FrameBurst {
-            open: 5,
-            open_bytes: 100,
-            ..FrameBurst::default()
-        };
-        burst.sent(4);
-        assert_eq!(burst.open_bytes, 100, "another packet");
-        burst.sent(5);
-        assert_eq!(burst.open_bytes, 0);
-    }
-}
+/// Largest packet with several frames, in bytes.
+const MOST_SHARED_BYTES: usize = HEADER_BYTES + MOST_LIST_BYTES;

@@ -26,6 +26,7 @@ use super::schedule::Schedule;
 use super::unresolved::UnresolvedPeers;
 use super::{COMPLETION_BYTES, NetLimits};
 use crate::provider::counters::NetCounts;
+use crate::provider::frame_burst::FrameBursts;
 use crate::wait;
 
 /// The ports, and the queue pairs and address handles to all peers.
@@ -43,6 +44,7 @@ pub(super) struct VerbsLinks<P: VerbsPort> {
     pub(super) hosts: HostNames,
     pub(super) notices: VerbsNotices,
     pub(super) schedule: Schedule,
+    pub(super) bursts: FrameBursts,
     /// Events not yet handled by `VerbsTransfers`, oldest first.
     pub(super) link_events: VecDeque<VerbsLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
@@ -90,6 +92,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             me,
             limits,
             schedule: Schedule::new(rails.clock()),
+            bursts: FrameBursts::default(),
             rails,
             peers: PeerTable::new(me, peers, key),
             sends,

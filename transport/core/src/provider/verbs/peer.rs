@@ -3,10 +3,9 @@
 
 use std::mem::offset_of;
 
-use session::{ACK_EVERY, CarrierState, Session, Silence, Via, WindowProbe};
+use session::{ACK_EVERY, CarrierState, Session, Silence, WindowProbe};
 
 use super::MOST_DATAGRAM_BYTES;
-use super::deferred::FrameBurst;
 use super::peer_port::PeerPort;
 use super::rail::{MOST_RAILS, PeerPath};
 use super::wire::HEADER_BYTES;
@@ -21,8 +20,6 @@ pub(super) struct VerbsPeer {
     pub(super) session: Session,
     /// Number of frames posted to the peer.
     pub(super) packets: u32,
-    /// The deferrable frames among those of late.
-    pub(super) burst: FrameBurst,
     /// The number by which the peer addresses this process: the source field of packets and notes to the peer.
     pub(super) source_number: u32,
     /// The rail of the last packet received from the peer.
@@ -91,7 +88,6 @@ impl VerbsPeer {
             host: 0,
             session: Session::new(first_packet),
             packets: 0,
-            burst: FrameBurst::default(),
             source_number,
             last_rail: 0,
             more: None,
@@ -245,13 +241,6 @@ impl VerbsPeer {
         self.session.delivered_since_ack() >= ACK_EVERY
     }
 
-    /// Records that a packet of the stream to the peer was sent.
-    #[inline(always)]
-    pub(super) fn record_sent(&mut self, number: u32, via: Via) {
-        self.session.sent(number, via);
-        self.burst.sent(number);
-    }
-
     /// Records a packet from the peer over the link on `rail`.
     #[inline(always)]
     pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
@@ -384,7 +373,7 @@ const NEVER: u64 = u64::MAX;
 // The number that every packet carries (`source_number`) lies beside a field that every post accesses anyway
 // (`packets`), most likely in one cache line.
 const _: () =
-    assert!(offset_of!(VerbsPeer, source_number).abs_diff(offset_of!(VerbsPeer, packets)) < 24);
+    assert!(offset_of!(VerbsPeer, source_number).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
 
 #[cfg(test)]
 mod tests {

@@ -9,10 +9,6 @@ pub(super) struct Schedule {
     /// The time of the last reading of the clock.
     pub(super) now_ns: u64,
     polls: u64,
-    /// Number of polls between two sends of a program that still starts sends.
-    polls_between_sends: u64,
-    /// Whether the poll in progress, or the next one, is such a poll.
-    is_between_sends: bool,
     /// Whether something has arrived or ended since the caller last tried to sleep: there may be room again.
     has_activity: bool,
     /// Time of the next check for asynchronous events.
@@ -28,8 +24,6 @@ impl Schedule {
         Self {
             now_ns,
             polls: 0,
-            polls_between_sends: 0,
-            is_between_sends: false,
             has_activity: false,
             events_at_ns: 0,
             events_were_ns: 0,
@@ -41,25 +35,6 @@ impl Schedule {
     #[inline(always)]
     pub(super) fn polls(&self) -> u64 {
         self.polls
-    }
-
-    /// Number of the burst of sends: of the polls so far that were not between two sends.
-    #[inline(always)]
-    pub(super) fn burst(&self) -> u64 {
-        self.polls - self.polls_between_sends
-    }
-
-    /// Announces a poll between two sends.
-    pub(super) fn begin_poll_between_sends(&mut self) {
-        self.is_between_sends = true;
-    }
-
-    /// Ends a poll; returns whether it was between two sends.
-    #[inline(always)]
-    pub(super) fn end_poll(&mut self) -> bool {
-        let is_between_sends = std::mem::take(&mut self.is_between_sends);
-        self.polls_between_sends += u64::from(is_between_sends);
-        is_between_sends
     }
 
     /// Counts a poll.

@@ -242,7 +242,9 @@ impl<P: VerbsPort> VerbsStreams<P> {
         if let Some(slot) = read {
             self.links.sends.posted(slot);
         }
-        remote.record_sent(due.number, Via::Reliable { carrier: pair.made });
+        let via = Via::Reliable { carrier: pair.made };
+        remote.session.sent(due.number, via);
+        self.links.bursts.sent(peer, due.number);
         true
     }
 
@@ -282,7 +284,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         self.links.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Lossy { at };
-        self.links.peers.of(peer).record_sent(due.number, via);
+        self.links.peers.of(peer).session.sent(due.number, via);
+        self.links.bursts.sent(peer, due.number);
         self.links.peers.arm(peer, self.links.schedule.now_ns);
         true
     }
@@ -397,13 +400,12 @@ impl<P: VerbsPort> VerbsStreams<P> {
             requests.map(|request| (request.signaled, matches!(request.body, WorkBody::Piece(_))));
         for (one, (signaled, is_read)) in due[..taken].iter().zip(posted) {
             let (number, read) = (one.number, is_read.then_some(one.slot));
-            pair.requests
-                .push(PostedRequest::Packet { peer, number, read }, signaled);
-            if let Some(slot) = read {
-                links.sends.posted(slot);
-            }
+            let request = PostedRequest::Packet { peer, number, read };
+            pair.requests.push(request, signaled);
+            read.into_iter().for_each(|slot| links.sends.posted(slot));
             let via = Via::Reliable { carrier: pair.made };
-            remote.record_sent(number, via);
+            remote.session.sent(number, via);
+            links.bursts.sent(peer, number);
         }
         pair.used_at = links.schedule.polls();
         rail.posted += taken;

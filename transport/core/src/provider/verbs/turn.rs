@@ -65,7 +65,7 @@ impl<P: VerbsPort> Verbs<P> {
             self.streams.poll_sends();
         }
         self.settle();
-        let is_between_sends = self.streams.links.schedule.end_poll();
+        let is_between_sends = self.streams.links.bursts.end_poll();
         if self.streams.links.peers.is_any_unsent() {
             self.flush_all(is_between_sends);
         }

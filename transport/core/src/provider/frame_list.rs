@@ -13,15 +13,12 @@
 //!
 //! All input of the parser is untrusted.
 
-use super::wire::HEADER_BYTES;
 use crate::Head;
 
 /// Largest body of a frame in a list, in bytes.
 pub(super) const MOST_LISTED_BYTES: usize = 240;
-/// Largest packet with several frames, in bytes.
-pub(super) const MOST_SHARED_BYTES: usize = 2048;
 /// Largest list, in bytes.
-pub(super) const MOST_LIST_BYTES: usize = MOST_SHARED_BYTES - HEADER_BYTES;
+pub(super) const MOST_LIST_BYTES: usize = 2008;
 
 /// A frame in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +63,13 @@ pub(super) fn write(to: &mut [u8], head: Head, body: &[u8]) {
     padding.fill(0);
 }
 
+/// Appends a frame to a list.
+pub(super) fn append(list: &mut Vec<u8>, head: Head, body: &[u8]) {
+    let from = list.len();
+    list.resize(from + listed_bytes(body.len()), 0);
+    write(&mut list[from..], head, body);
+}
+
 /// Takes the first frame of a list. `None`: the list is empty, or malformed from here on.
 #[inline(always)]
 pub(super) fn take_first<'a>(list: &mut &'a [u8]) -> Option<ListedFrame<'a>> {
@@ -101,13 +105,6 @@ mod tests {
             flags: 0xbeef,
             word,
         }
-    }
-
-    /// Appends a frame to a list.
-    fn append(list: &mut Vec<u8>, head: Head, body: &[u8]) {
-        let from = list.len();
-        list.resize(from + listed_bytes(body.len()), 0xff);
-        write(&mut list[from..], head, body);
     }
 
     #[test]

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Decides which frames are deferred: those of a program that starts many sends in a row, a *burst*, and waits for them
+//! later. The first frames of a burst to a peer leave at once. The next ones are deferred: they leave when there are
+//! enough of them, with the next frame that is not deferrable, or with the next poll. This poll ends the burst. Polls
+//! between two sends of the burst neither send them nor end it.
+//!
+//! Deferred short frames share a packet, the *open* one at the end of their peer's stream (`frame_list.rs`).
+
+/// The bursts of a process. Only those to some peers of late are known; another peer may take the place of one of them,
+/// for which a new burst begins then.
+#[derive(Debug)]
+pub(super) struct FrameBursts {
+    recent: Box<[FrameBurst; RECENT_PEERS as usize]>,
+    polls_between_sends: u64,
+    /// Whether the poll in progress, or the next one, is between two sends.
+    is_between_sends: bool,
+}
+
+/// The deferrable frames of a burst of sends to a peer.
+#[derive(Clone, Copy, Debug)]
+struct FrameBurst {
+    peer: u32,
+    /// Number of the burst, truncated.
+    number: u32,
+    /// Number of frames; it saturates.
+    frames: u16,
+    /// Length of the open packet; 0: there is none.
+    open_bytes: u16,
+    /// Number of the open packet.
+    open: u32,
+}
+
+/// The packet to which further frames may be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenPacket {
+    /// Number of the packet in its stream.
+    pub(super) number: u32,
+    /// Its length in bytes, as its owner counts it; not 0.
+    pub(super) bytes: u16,
+}
+
+impl FrameBurst {
+    /// The burst with number 0 of a peer that does not exist.
+    const NONE: Self = Self {
+        peer: u32::MAX,
+        number: 0,
+        frames: 0,
+        open_bytes: 0,
+        open: 0,
+    };
+}
+
+impl Default for FrameBursts {
+    fn default() -> Self {
+        Self {
+            recent: Box::new([FrameBurst::NONE; RECENT_PEERS as usize]),
+            polls_between_sends: 0,
+            is_between_sends: false,
+        }
+    }
+}
+
+impl FrameBursts {
+    /// Counts a deferrable frame to a peer, after `polls` polls. `true`: it is to be deferred.
+    #[inline(always)]
+    pub(super) fn count(&mut self, peer: u32, polls: u64) -> bool {
+        let number = self.number(polls);
+        let burst = &mut self.recent[place(peer)];
+        if burst.peer != peer {
+            *burst = FrameBurst {
+                peer,
+                ..FrameBurst::NONE
+            };
+        }
+        if burst.number != number {
+            (burst.number, burst.frames) = (number, 0);
+        }
+        burst.frames = burst.frames.saturating_add(1);
+        burst.frames > FIRST_FRAMES
+    }
+
+    /// Whether frames to a peer are deferred, after `polls` polls.
+    pub(super) fn is_deferring(&self, peer: u32, polls: u64) -> bool {
+        let burst = &self.recent[place(peer)];
+        burst.peer == peer && burst.number == self.number(polls) && burst.frames > FIRST_FRAMES
+    }
+
+    /// The open packet to a peer.
+    #[inline(always)]
+    pub(super) fn open(&self, peer: u32) -> Option<OpenPacket> {
+        let burst = &self.recent[place(peer)];
+        (burst.peer == peer && burst.open_bytes != 0).then_some(OpenPacket {
+            number: burst.open,
+            bytes: burst.open_bytes,
+        })
+    }
+
+    /// Records the open packet to a peer whose frame was [counted](Self::count) last.
+    #[inline(always)]
+    pub(super) fn set_open(&mut self, peer: u32, packet: OpenPacket) {
+        let burst = &mut self.recent[place(peer)];
+        debug_assert_eq!(burst.peer, peer, "its frame was counted last");
+        (burst.open, burst.open_bytes) = (packet.number, packet.bytes);
+    }
+
+    /// Records that a packet to a peer was sent, or that its first bytes were: no frame may be added to it any more.
+    #[inline(always)]
+    pub(super) fn sent(&mut self, peer: u32, number: u32) {
+        let burst = &mut self.recent[place(peer)];
+        if burst.peer == peer && burst.open == number {
+            burst.open_bytes = 0;
+        }
+    }
+
+    /// Announces a poll between two sends.
+    pub(super) fn begin_poll_between_sends(&mut self) {
+        self.is_between_sends = true;
+    }
+
+    /// Ends a poll, which was counted in `polls`; returns whether it was between two sends.
+    #[inline(always)]
+    pub(super) fn end_poll(&mut self) -> bool {
+        let is_between_sends = std::mem::take(&mut self.is_between_sends);
+        self.polls_between_sends += u64::from(is_between_sends);
+        is_between_sends
+    }
+
+    /// Number of the burst after `polls` polls, truncated: of the polls so far that were not between two sends.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "only compared")]
+    fn number(&self, polls: u64) -> u32 {
+        (polls - self.polls_between_sends) as u32
+    }
+}
+
+#[inline(always)]
+fn place(peer: u32) -> usize {
+    (peer % RECENT_PEERS) as usize
+}
+
+/// Number of frames of a burst to a peer that are not deferred. A program that starts a few sends to each peer, and
+/// then computes, expects them to arrive meanwhile.
+const FIRST_FRAMES: u16 = 8;
+/// Number of peers whose bursts are known at a time.
+const RECENT_PEERS: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_frames_of_each_burst_are_not_deferred() {
+        let mut bursts = FrameBursts::default();
+        for polls in [7, 1 << 32 | 8] {
+            for peer in [3, 4] {
+                let deferred = (0..20).filter(|_| bursts.count(peer, polls)).count();
+                assert_eq!(deferred, 20 - usize::from(FIRST_FRAMES));
+                assert!(bursts.is_deferring(peer, polls) && !bursts.is_deferring(peer, polls + 1));
+            }
+        }
+        (0..=u16::MAX).for_each(|_| _ = bursts.count(3, 9));
+        assert!(bursts.count(3, 9), "the count saturates");
+    }
+
+    #[test]
+    fn a_poll_between_sends_does_not_end_a_burst() {
+        let mut bursts = FrameBursts::default();
+        (0..20).for_each(|_| _ = bursts.count(3, 1));
+        bursts.begin_poll_between_sends();
+        assert!(bursts.end_poll());
+        assert!(bursts.count(3, 2), "the second poll was between sends");
+        assert!(!bursts.end_poll());
+        assert!(!bursts.count(3, 3));
+    }
+
+    #[test]
+    fn a_packet_that_was_sent_is_not_open() {
+        let mut bursts = FrameBursts::default();
+        bursts.count(1, 0);
+        let packet = OpenPacket {
+            number: 5,
+            bytes: 100,
+        };
+        bursts.set_open(1, packet);
+        bursts.sent(1, 4);
+        bursts.sent(1 + RECENT_PEERS, 5);
+        assert_eq!(bursts.open(1), Some(packet), "another packet was sent");
+        assert_eq!(bursts.open(1 + RECENT_PEERS), None);
+        bursts.sent(1, 5);
+        assert_eq!(bursts.open(1), None);
+        bursts.set_open(1, packet);
+        bursts.count(1 + RECENT_PEERS, 0);
+        assert_eq!(bursts.open(1), None, "another peer has its place");
+    }
+}
