@@ -18,6 +18,8 @@ const BANDWIDTH: &str = "hosts-bandwidth";
 const ALLREDUCE: &str = "hosts-allreduce";
 const UDP_LATENCY: &str = "udp-latency";
 const UDP_BANDWIDTH: &str = "udp-bandwidth";
+const RATE: &str = "hosts-rate";
+const UDP_RATE: &str = "udp-rate";
 const BARRIER: &str = "hosts-barrier";
 const BCAST: &str = "hosts-bcast";
 const ALLTOALL: &str = "hosts-alltoall";
@@ -61,7 +63,11 @@ const fn over_udp(
     }
 }
 
-pub(super) const RUNS: [ProgramRun; 8] = [
+const RATE_SIZES: &[&str] = &["--sizes", "8,64,200,1K", "--seconds", "0.3"];
+
+pub(super) const RUNS: [ProgramRun; 10] = [
+    over_udp(UDP_RATE, "rate", RATE_SIZES),
+    run(RATE, "rate", RATE_SIZES),
     over_udp(
         UDP_LATENCY,
         "latency",
@@ -127,10 +133,22 @@ const fn bandwidth(
     }
 }
 
+/// A row with the number of messages per second, in windows of 64.
+const fn rate(id: &'static str, title: &'static str, size: usize) -> CompareRow {
+    CompareRow {
+        run: RATE,
+        unit: FigureUnit::MessagesPerSecond,
+        limit: None,
+        bars: &[&[Bar::Level]],
+        ..latency(id, title, size, "")
+    }
+}
+
 /// Turns a row in which rmpi uses TCP into a row in which rmpi sends RoCE over UDP.
 const fn of_udp(row: CompareRow) -> CompareRow {
     let run = match row.unit {
         FigureUnit::Us => UDP_LATENCY,
+        FigureUnit::MessagesPerSecond => UDP_RATE,
         _ => UDP_BANDWIDTH,
     };
     CompareRow {
@@ -194,7 +212,15 @@ pub fn shown(row: &'static CompareRow) -> &'static CompareRow {
     own.filter(|_| is_collective).unwrap_or(row)
 }
 
-pub(super) const ROWS: [CompareRow; 25] = [
+pub(super) const ROWS: [CompareRow; 33] = [
+    rate("hosts-rate8", "two hosts: rate 8 B", 8),
+    rate("hosts-rate64", "two hosts: rate 64 B", 64),
+    rate("hosts-rate200", "two hosts: rate 200 B", 200),
+    rate("hosts-rate1k", "two hosts: rate 1 KiB", 1 << 10),
+    of_udp(rate("udp-rate8", "two hosts, UDP: rate 8 B", 8)),
+    of_udp(rate("udp-rate64", "two hosts, UDP: rate 64 B", 64)),
+    of_udp(rate("udp-rate200", "two hosts, UDP: rate 200 B", 200)),
+    of_udp(rate("udp-rate1k", "two hosts, UDP: rate 1 KiB", 1 << 10)),
     CompareRow {
         limit: None,
         ..latency("hosts-latency0", "two hosts: latency 0 B", 0, "")
@@ -353,6 +379,7 @@ mod tests {
                 | "udp-bandwidth64k" | "udp-bandwidth1m" | "udp-bandwidth4m" => {
                     &[&[Bar::Limit(0.9)], &[Bar::Level]]
                 }
+                _ if row.id.contains("-rate") => &[&[Bar::Level]],
                 "hosts-barrier" | "hosts-allreduce8" | "hosts-allreduce64k" | "hosts-bcast64k"
                 | "hosts-alltoall8" => &[&[Bar::Peer(3.0)]],
                 _ => &[],

@@ -5,20 +5,15 @@
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|------------------------------------|
 //! |      0 |     1 | kind  | of the frame, the caller's |
-//! |      1 |     1 | bytes | length of the body, at most [`MOST_LISTED_BYTES`] |
+//! |      1 |     1 | –     | zero |
 //! |      2 |     2 | flags | of the frame, the caller's |
-//! |      4 |     4 | –     | zero |
+//! |      4 |     4 | bytes | length of the body |
 //! |      8 |     8 | word  | of the frame, the caller's |
 //! |     16 |     – | body  | padded with zeros to a multiple of eight bytes |
 //!
 //! All input of the parser is untrusted.
 
 use crate::Head;
-
-/// Largest body of a frame in a list, in bytes.
-pub(super) const MOST_LISTED_BYTES: usize = 240;
-/// Largest list, in bytes.
-pub(super) const MOST_LIST_BYTES: usize = 2008;
 
 /// A frame in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +34,11 @@ pub(super) fn write(to: &mut [u8], head: Head, body: &[u8]) {
     let Some((header, rest)) = to.split_first_chunk_mut::<FRAME_HEADER_BYTES>() else {
         return;
     };
-    let [flags_low, flags_high] = head.flags.to_le_bytes();
-    #[allow(clippy::cast_possible_truncation, reason = "at most MOST_LISTED_BYTES")]
-    let start = [
-        head.kind,
-        body.len() as u8,
-        flags_low,
-        flags_high,
-        0,
-        0,
-        0,
-        0,
-    ];
-    header[..8].copy_from_slice(&start);
+    #[allow(clippy::cast_possible_truncation, reason = "some thousand")]
+    let bytes = body.len() as u32;
+    header[..2].copy_from_slice(&[head.kind, 0]);
+    header[2..4].copy_from_slice(&head.flags.to_le_bytes());
+    header[4..8].copy_from_slice(&bytes.to_le_bytes());
     header[8..].copy_from_slice(&head.word.to_le_bytes());
     if let (Some(place), Ok(word)) = (rest.first_chunk_mut::<8>(), <[u8; 8]>::try_from(body)) {
         // Most frames have eight bytes.
@@ -74,8 +61,9 @@ pub(super) fn append(list: &mut Vec<u8>, head: Head, body: &[u8]) {
 #[inline(always)]
 pub(super) fn take_first<'a>(list: &mut &'a [u8]) -> Option<ListedFrame<'a>> {
     let (header, rest) = list.split_first_chunk::<FRAME_HEADER_BYTES>()?;
-    let bytes = usize::from(header[1]);
-    if bytes > MOST_LISTED_BYTES || rest.len() < bytes.next_multiple_of(8) {
+    let bytes = u32::from_le_bytes(*header[4..].first_chunk()?);
+    let bytes = usize::try_from(bytes).ok()?;
+    if bytes > rest.len() || rest.len() < bytes.next_multiple_of(8) {
         return None;
     }
     let (body, rest) = (&rest[..bytes], &rest[bytes.next_multiple_of(8)..]);
@@ -98,6 +86,8 @@ const FRAME_HEADER_BYTES: usize = 16;
 mod tests {
     use super::*;
 
+    const MOST: usize = 2100;
+
     fn head(word: u64) -> Head {
         Head {
             kind: 7,
@@ -109,14 +99,14 @@ mod tests {
 
     #[test]
     fn frames_of_every_length_are_read_as_they_were_written() {
-        let body: Vec<u8> = (1..=240).collect();
+        let body: Vec<u8> = (0..=255).cycle().take(MOST).collect();
         let mut list = Vec::new();
-        for bytes in 0..=MOST_LISTED_BYTES {
+        for bytes in 0..=MOST {
             append(&mut list, head(bytes as u64), &body[..bytes]);
             assert_eq!(list.len() % 8, 0);
         }
         let mut list = &list[..];
-        for bytes in 0..=MOST_LISTED_BYTES {
+        for bytes in 0..=MOST {
             let frame = take_first(&mut list).unwrap();
             assert_eq!(
                 (frame.head, frame.body),
@@ -133,8 +123,9 @@ mod tests {
         for cut in 0..list.len() {
             assert_eq!(take_first(&mut &list[..cut]), None, "{cut} bytes of it");
         }
-        list.resize(400, 0);
-        list[1] = 241;
-        assert_eq!(take_first(&mut &list[..]), None, "a body of 241 bytes");
+        for bytes in [17, 1 << 16, u32::MAX] {
+            list[4..8].copy_from_slice(&bytes.to_le_bytes());
+            assert_eq!(take_first(&mut &list[..]), None, "a body of {bytes} bytes");
+        }
     }
 }

@@ -6,11 +6,11 @@
 use session::Slot;
 
 use super::links::TcpLinks;
-use super::packet::{TcpPacketBuilder, TcpPacketKind};
+use super::packet::{MOST_LIST_BYTES, TcpPacketBuilder, TcpPacketKind};
 use super::sockets::Sockets;
 use crate::Head;
 use crate::provider::frame_burst::OpenPacket;
-use crate::provider::frame_list::{self, MOST_LIST_BYTES, MOST_LISTED_BYTES};
+use crate::provider::frame_list;
 
 impl<S: Sockets> TcpLinks<S> {
     /// As [`post`](Self::post), but the packet may leave with the next packet to this peer, or in the next turn. The
@@ -111,3 +111,6 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 }
+
+/// Largest body of a frame that shares a packet, in bytes. Longer ones are sent by themselves: that saves a copy.
+const MOST_LISTED_BYTES: usize = 2 << 10;

@@ -10,6 +10,7 @@
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
+use super::deferred::MOST_LIST_BYTES;
 use super::fast_receive::{NetWord, PendingWord, WORD_BYTES, WordPoll};
 use super::pools::is_datagram;
 use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
@@ -18,7 +19,7 @@ use super::ready::{is_assembled, is_listed};
 use super::wire::{
     self, ACK_REQUEST, BEGINS, ENDS, HEADER_BYTES, SEVERAL, StreamPacket, WireMessage,
 };
-use crate::provider::frame_list::{self, MOST_LIST_BYTES};
+use crate::provider::frame_list;
 use crate::words::pack;
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
