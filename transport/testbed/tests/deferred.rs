@@ -87,15 +87,14 @@ async fn bursts(rank: &mut TestRank, frames: u64, bytes: usize, shared: u64) {
 fn short_frames_of_a_burst_share_packets() {
     for (frames, bytes, shared) in [
         (FIRST + 1, 8, 1),
-        (64, 8, 1),
-        (FIRST + 83, 8, 1),
-        (FIRST + 84, 8, 2),
-        (FIRST + 31, 48, 1),
-        (FIRST + 32, 48, 2),
-        (FIRST + 27, 56, 1),
-        (FIRST + 7, 240, 1),
-        (FIRST + 8, 240, 2),
-        (FIRST + 7, 248, 7),
+        (63, 8, 1),
+        (65, 8, 2),
+        (60, 48, 1),
+        (FIRST + 32, 240, 1),
+        (FIRST + 33, 240, 2),
+        (FIRST + 3, 2048, 1),
+        (FIRST + 4, 2048, 2),
+        (FIRST + 7, 2056, 7),
     ] {
         let net = FakeNet::new(FakeConfig::calm(1));
         let limits = NetLimits {

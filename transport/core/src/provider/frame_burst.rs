@@ -79,6 +79,13 @@ impl FrameBursts {
         burst.frames > FIRST_FRAMES
     }
 
+    /// Whether the deferred frames to a peer are sent now, because there are many: the peer can handle them meanwhile.
+    #[inline(always)]
+    pub(super) fn is_much(&self, peer: u32) -> bool {
+        let burst = &self.recent[place(peer)];
+        burst.peer == peer && burst.frames.is_multiple_of(MOST_DEFERRED)
+    }
+
     /// Whether frames to a peer are deferred, after `polls` polls.
     pub(super) fn is_deferring(&self, peer: u32, polls: u64) -> bool {
         let burst = &self.recent[place(peer)];
@@ -141,6 +148,8 @@ fn place(peer: u32) -> usize {
 /// Number of frames of a burst to a peer that are not deferred. A program that starts a few sends to each peer, and
 /// then computes, expects them to arrive meanwhile.
 const FIRST_FRAMES: u16 = 8;
+/// The deferred frames of a burst are sent whenever it has another this many frames.
+const MOST_DEFERRED: u16 = 64;
 /// Number of peers whose bursts are known at a time.
 const RECENT_PEERS: u32 = 64;
 

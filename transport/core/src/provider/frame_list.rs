@@ -15,6 +15,11 @@
 
 use crate::Head;
 
+/// Largest body of a frame in a list, in bytes. Longer frames have packets of their own: that saves a copy.
+pub(super) const MOST_LISTED_BYTES: usize = 2 << 10;
+/// Largest list, in bytes: as long as the largest frame.
+pub(super) const MOST_LIST_BYTES: usize = ring::layout::POOL_BUFFER_BYTES;
+
 /// A frame in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListedFrame<'a> {

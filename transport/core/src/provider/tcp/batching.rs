@@ -6,11 +6,11 @@
 use session::Slot;
 
 use super::links::TcpLinks;
-use super::packet::{MOST_LIST_BYTES, TcpPacketBuilder, TcpPacketKind};
+use super::packet::{TcpPacketBuilder, TcpPacketKind};
 use super::sockets::Sockets;
 use crate::Head;
 use crate::provider::frame_burst::OpenPacket;
-use crate::provider::frame_list;
+use crate::provider::frame_list::{self, MOST_LIST_BYTES, MOST_LISTED_BYTES};
 
 impl<S: Sockets> TcpLinks<S> {
     /// As [`post`](Self::post), but the packet may leave with the next packet to this peer, or in the next turn. The
@@ -48,6 +48,9 @@ impl<S: Sockets> TcpLinks<S> {
             return false;
         }
         self.counts.sends.add(1);
+        if self.bursts.is_much(to) {
+            self.flush(to);
+        }
         if !std::mem::replace(&mut self.of(to).is_deferring, true) {
             self.deferring.push(to);
         }
@@ -111,6 +114,3 @@ impl<S: Sockets> TcpLinks<S> {
         }
     }
 }
-
-/// Largest body of a frame that shares a packet, in bytes. Longer ones are sent by themselves: that saves a copy.
-const MOST_LISTED_BYTES: usize = 2 << 10;

@@ -36,7 +36,7 @@
 use session::Ack;
 
 use super::proof::{u16_at, u32_at, u64_at};
-use crate::provider::frame_list;
+use crate::provider::frame_list::{self, MOST_LIST_BYTES};
 use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
@@ -58,9 +58,6 @@ pub(super) const PIECE_BYTES: usize = 512 << 10;
 /// Maximum number of bytes of unsolicited data. Larger data take so long to transfer that a request for them adds
 /// little time.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
-
-/// Largest list of frames, in bytes.
-pub(super) const MOST_LIST_BYTES: usize = 8 << 10;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,6 @@
 use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
-use super::deferred::MOST_LIST_BYTES;
 use super::fast_receive::{NetWord, PendingWord, WORD_BYTES, WordPoll};
 use super::pools::is_datagram;
 use super::port::{CqKind, PortCompletion, VerbsPort, WorkStatus};
@@ -19,7 +18,7 @@ use super::ready::{is_assembled, is_listed};
 use super::wire::{
     self, ACK_REQUEST, BEGINS, ENDS, HEADER_BYTES, SEVERAL, StreamPacket, WireMessage,
 };
-use crate::provider::frame_list;
+use crate::provider::frame_list::{self, MOST_LIST_BYTES};
 use crate::words::pack;
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
@@ -296,9 +295,10 @@ impl<P: VerbsPort> Verbs<P> {
         bytes: usize,
         completions: &mut Completions,
     ) {
-        let mut list = [0; MOST_LIST_BYTES];
-        let is_valid = bytes <= list.len() && packet.parts & (BEGINS | ENDS) == BEGINS | ENDS;
-        let list = &mut list[..if is_valid { bytes } else { 0 }];
+        let is_valid = bytes <= MOST_LIST_BYTES && packet.parts & (BEGINS | ENDS) == BEGINS | ENDS;
+        let mut copy = std::mem::take(&mut self.streams.list);
+        copy.resize(MOST_LIST_BYTES, 0);
+        let list = &mut copy[..if is_valid { bytes } else { 0 }];
         let receives = self.streams.links.rails.receives(buffer);
         receives.copy_out(buffer, HEADER_BYTES, list);
         self.streams.links.rails.give_back(buffer);
@@ -325,6 +325,7 @@ impl<P: VerbsPort> Verbs<P> {
         if !list.is_empty() || !is_valid {
             self.streams.links.counts.refused.add(1);
         }
+        self.streams.list = copy;
     }
 
     /// Adds a part to a frame, and delivers the frame when it is complete.

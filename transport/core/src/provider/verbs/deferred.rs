@@ -7,7 +7,7 @@ use super::port::VerbsPort;
 use super::streams::VerbsStreams;
 use super::wire::{BEGINS, ENDS, HEADER_BYTES, SEVERAL, StreamPacket};
 use crate::provider::frame_burst::OpenPacket;
-use crate::provider::frame_list;
+use crate::provider::frame_list::{self, MOST_LIST_BYTES, MOST_LISTED_BYTES};
 use crate::{Full, Head};
 
 impl<P: VerbsPort> VerbsStreams<P> {
@@ -37,9 +37,10 @@ impl<P: VerbsPort> VerbsStreams<P> {
             && (self.extend_list(to, head, body) || self.begin_list(to, head, body));
         if !is_listed {
             self.put(to, head, body)?;
-            if self.links.peers.of(to).session.unsent() >= MOST_UNSENT {
-                self.flush_held(to);
-            }
+        }
+        if self.links.peers.of(to).session.unsent() >= MOST_UNSENT || self.links.bursts.is_much(to)
+        {
+            self.flush_held(to);
         }
         self.links.peers.list_unsent(to);
         Ok(())
@@ -119,9 +120,5 @@ fn bytes_of(packet: usize) -> u16 {
 
 /// Number of unsent packets to a peer that are sent without waiting for a poll.
 const MOST_UNSENT: u32 = 8;
-/// Largest body of a frame that shares a packet, in bytes.
-const MOST_LISTED_BYTES: usize = 240;
-/// Largest list of frames, in bytes.
-pub(super) const MOST_LIST_BYTES: usize = 2008;
 /// Largest packet with several frames, in bytes.
 const MOST_SHARED_BYTES: usize = HEADER_BYTES + MOST_LIST_BYTES;

@@ -16,6 +16,8 @@ pub(super) struct VerbsStreams<P: VerbsPort> {
     pub(super) control: ControlQueue,
     /// Completions for the caller's next polls.
     pub(super) ready: Ready,
+    /// Memory for a copy of a list of frames that is being delivered.
+    pub(super) list: Vec<u8>,
 }
 
 impl<P: VerbsPort> VerbsStreams<P> {
@@ -30,6 +32,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             links: VerbsLinks::open(me, peers, ports, limits)?,
             control: ControlQueue::default(),
             ready: Ready::new(),
+            list: Vec::new(),
         })
     }
 
