@@ -271,23 +271,11 @@ impl Universe {
         self.progress();
     }
 
-    /// To be called when the program completes a send whose message may be [deferred](Mode::Deferrable): sends it. If
-    /// the network takes no more for the moment, makes some further turns of progress, because the program may make no
-    /// other call for a long time.
+    /// To be called when the program completes a send whose message may be [deferred](Mode::Deferrable): sends it.
     #[inline]
     pub fn send_deferred(&mut self) {
         if self.messages.has_deferred() {
-            self.try_to_send_deferred();
-        }
-    }
-
-    #[inline(never)]
-    fn try_to_send_deferred(&mut self) {
-        for _ in 0..MOST_TURNS_TO_SEND {
             self.progress();
-            if !self.messages.has_deferred() {
-                return;
-            }
         }
     }
 
@@ -528,10 +516,6 @@ fn near_board(comm: &Comm) -> u32 {
         context => context.0 + 1,
     }
 }
-
-/// Number of turns of progress in which a completed send must find room in the network, or is left to later calls: as
-/// long as some round trips.
-const MOST_TURNS_TO_SEND: u32 = 200;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,8 @@
 #[derive(Debug)]
 pub(super) struct FrameBursts {
     recent: Box<[FrameBurst; RECENT_PEERS as usize]>,
+    /// Whether frames were deferred since the last poll that was not between two sends.
+    has_deferred: bool,
     polls_between_sends: u64,
     /// Whether the poll in progress, or the next one, is between two sends.
     is_between_sends: bool,
@@ -54,6 +56,7 @@ impl Default for FrameBursts {
     fn default() -> Self {
         Self {
             recent: Box::new([FrameBurst::NONE; RECENT_PEERS as usize]),
+            has_deferred: false,
             polls_between_sends: 0,
             is_between_sends: false,
         }
@@ -76,7 +79,15 @@ impl FrameBursts {
             (burst.number, burst.frames) = (number, 0);
         }
         burst.frames = burst.frames.saturating_add(1);
-        burst.frames > FIRST_FRAMES
+        let defers = burst.frames > FIRST_FRAMES;
+        self.has_deferred |= defers;
+        defers
+    }
+
+    /// Whether frames may be deferred now.
+    #[inline(always)]
+    pub(super) fn has_deferred(&self) -> bool {
+        self.has_deferred
     }
 
     /// Whether the deferred frames to a peer are sent now, because there are many: the peer can handle them meanwhile.
@@ -129,6 +140,7 @@ impl FrameBursts {
     pub(super) fn end_poll(&mut self) -> bool {
         let is_between_sends = std::mem::take(&mut self.is_between_sends);
         self.polls_between_sends += u64::from(is_between_sends);
+        self.has_deferred &= is_between_sends;
         is_between_sends
     }
 
@@ -174,11 +186,13 @@ mod tests {
     #[test]
     fn a_poll_between_sends_does_not_end_a_burst() {
         let mut bursts = FrameBursts::default();
-        (0..20).for_each(|_| _ = bursts.count(3, 1));
+        (0..8).for_each(|_| _ = bursts.count(3, 1));
+        assert!(!bursts.has_deferred());
+        assert!(bursts.count(3, 1) && bursts.has_deferred());
         bursts.begin_poll_between_sends();
-        assert!(bursts.end_poll());
+        assert!(bursts.end_poll() && bursts.has_deferred());
         assert!(bursts.count(3, 2), "the second poll was between sends");
-        assert!(!bursts.end_poll());
+        assert!(!bursts.end_poll() && !bursts.has_deferred());
         assert!(!bursts.count(3, 3));
     }
 

@@ -298,7 +298,7 @@ impl<S: Sockets> Tcp<S> {
     /// Whether deferred frames may wait for the next poll.
     #[inline]
     pub(super) fn has_deferred(&self) -> bool {
-        !self.links.deferring.is_empty()
+        self.links.bursts.has_deferred()
     }
 
     /// Posts a frame that may leave with the next frame, or with the next poll; the announced data may leave with it.
@@ -546,7 +546,7 @@ impl<S: Sockets> Tcp<S> {
         self.uncork();
         self.poll_once(completions);
         let is_between_sends = self.links.bursts.end_poll();
-        if self.has_deferred() && !is_between_sends {
+        if !is_between_sends && self.links.is_any_deferring() {
             self.links.send_deferred();
             self.settle();
         }

@@ -385,7 +385,7 @@ impl<P: VerbsPort> Verbs<P> {
     /// Whether deferred frames may wait for the next poll.
     #[inline(always)]
     pub(super) fn has_deferred(&self) -> bool {
-        self.streams.links.peers.is_any_unsent()
+        self.streams.links.bursts.has_deferred()
     }
 
     /// Posts a send of the first `BYTES` bytes of a word, if nothing has to be sent before this send. `false`: nothing

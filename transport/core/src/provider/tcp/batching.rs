@@ -94,6 +94,12 @@ impl<S: Sockets> TcpLinks<S> {
         true
     }
 
+    /// Whether frames to some peer are deferred.
+    #[inline]
+    pub(super) fn is_any_deferring(&self) -> bool {
+        !self.deferring.is_empty()
+    }
+
     /// Sends the deferred frames.
     pub(super) fn send_deferred(&mut self) {
         while let Some(peer) = self.deferring.pop() {
