@@ -271,7 +271,7 @@ impl Universe {
         self.progress();
     }
 
-    /// To be called when the program completes a send whose message may be [deferred](Mode::Deferrable): sends it.
+    /// To be called when the program completes a send whose message may be [deferred](crate::Mode::Deferrable): sends it.
     #[inline]
     pub fn send_deferred(&mut self) {
         if self.messages.has_deferred() {

@@ -86,7 +86,7 @@ macro_rules! carried {
 /// |-----------|-----|
 /// | opening   | [`open`](Self::open); in tests `faked`, `simulated`; later `attach`, `add_far` |
 /// | addresses | `network_record`; `set_peer_address` for each peer that `next_unresolved` returns |
-/// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`, `post_deferrable`, `has_deferred`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, `post_deferrable_word`, then perhaps `ring_bell` |
+/// | sending   | `caps`, `provider_of`, `max_send_bytes`; `post_send`, `post_announcement`, `decline`, `post_deferrable`, `has_deferred`; on the fast paths (*lanes*) `post_word`, `post_fast`, `post_far_word`, `post_far_deferrable`, then perhaps `ring_bell` |
 /// | memory    | `export` or `offer`, `withdraw`; `register` or `expose`, `deregister`; `allocate`, `free` |
 /// | one-sided | `post_read`, `post_write`, `post_atomic` |
 /// | polling   | `poll`, then `copy_body` and `release` of each frame, and `uncork` if that was promised (`promise_uncork`); in a lane `first_frame`, `poll_word`, and `poll_beside_first` when `must_poll` says so |
@@ -327,12 +327,13 @@ impl Fabric {
         }
     }
 
-    /// As [`post_far_word`](Self::post_far_word), for a [deferrable](Self::post_deferrable) frame.
+    /// The fast path of [`post_deferrable`](Self::post_deferrable) to peers over a network. `false`: nothing was posted,
+    /// or no network reaches the peer.
     #[inline(always)]
-    pub fn post_deferrable_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
+    pub fn post_far_deferrable(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
             Some(net) if self.peers.route(peer) == PeerRoute::Net => {
-                net.post_deferrable_word(peer, head, body)
+                net.post_deferrable(peer, head, body).is_ok()
             }
             _ => false,
         }

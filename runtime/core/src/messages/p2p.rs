@@ -90,15 +90,16 @@ impl Messages {
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
-        if bytes > SLOT_BODY_BYTES as u64 && !self.counts_send() {
+        let is_counted = bytes > SLOT_BODY_BYTES as u64;
+        if is_counted && !self.counts_send() {
             return None;
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
         let sent = match self.pump.fabric.post_fast(to, head, body) {
             None if mode == Mode::Deferrable => {
-                let is_sent =
-                    self.counts_send() && self.pump.fabric.post_deferrable_word(to, head, body);
+                let may_send = is_counted || self.counts_send();
+                let is_sent = may_send && self.pump.fabric.post_far_deferrable(to, head, body);
                 is_sent.then_some(true)
             }
             None => self

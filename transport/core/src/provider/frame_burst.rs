@@ -2,7 +2,7 @@
 //! Decides which frames are deferred: those of a program that starts many sends in a row, a *burst*, and waits for them
 //! later. The first frames of a burst to a peer leave at once. The next ones are deferred: they leave when there are
 //! enough of them, with the next frame that is not deferrable, or with the next poll. This poll ends the burst. Polls
-//! between two sends of the burst neither send them nor end it.
+//! between two sends of the burst neither send them nor end it. A pause of 0.1 ms ends it too.
 //!
 //! Deferred short frames share a packet, the *open* one at the end of their peer's stream (`frame_list.rs`).
 
@@ -11,6 +11,8 @@
 #[derive(Debug)]
 pub(super) struct FrameBursts {
     recent: Box<[FrameBurst; RECENT_PEERS as usize]>,
+    /// Number of unacknowledged packets to a peer from which on no further packet is opened.
+    most_packets: u32,
     /// Whether frames were deferred since the last poll that was not between two sends.
     has_deferred: bool,
     polls_between_sends: u64,
@@ -24,7 +26,9 @@ struct FrameBurst {
     peer: u32,
     /// Number of the burst, truncated.
     number: u32,
-    /// Number of frames; it saturates.
+    /// Time of the last frame that was deferred, in units of 1024 ns, truncated.
+    last: u32,
+    /// Number of frames; from some number on only modulo [`MOST_DEFERRED`].
     frames: u16,
     /// Length of the open packet; 0: there is none.
     open_bytes: u16,
@@ -46,27 +50,28 @@ impl FrameBurst {
     const NONE: Self = Self {
         peer: u32::MAX,
         number: 0,
+        last: 0,
         frames: 0,
         open_bytes: 0,
         open: 0,
     };
 }
 
-impl Default for FrameBursts {
-    fn default() -> Self {
+impl FrameBursts {
+    /// For a job of `peers` processes.
+    pub(super) fn new(peers: u32) -> Self {
         Self {
             recent: Box::new([FrameBurst::NONE; RECENT_PEERS as usize]),
+            most_packets: (MOST_OPENED / peers.max(1)).min(MOST_PACKETS),
             has_deferred: false,
             polls_between_sends: 0,
             is_between_sends: false,
         }
     }
-}
 
-impl FrameBursts {
     /// Counts a deferrable frame to a peer, after `polls` polls. `true`: it is to be deferred.
     #[inline(always)]
-    pub(super) fn count(&mut self, peer: u32, polls: u64) -> bool {
+    pub(super) fn count(&mut self, peer: u32, polls: u64, clock_ns: impl FnOnce() -> u64) -> bool {
         let number = self.number(polls);
         let burst = &mut self.recent[place(peer)];
         if burst.peer != peer {
@@ -78,10 +83,33 @@ impl FrameBursts {
         if burst.number != number {
             (burst.number, burst.frames) = (number, 0);
         }
-        burst.frames = burst.frames.saturating_add(1);
-        let defers = burst.frames > FIRST_FRAMES;
-        self.has_deferred |= defers;
-        defers
+        burst.frames = match burst.frames {
+            u16::MAX => u16::MAX - MOST_DEFERRED + 1,
+            frames => frames + 1,
+        };
+        if burst.frames <= FIRST_FRAMES {
+            return false;
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "only the difference is used"
+        )]
+        let now = (clock_ns() / UNIT_NS) as u32;
+        let has_paused =
+            burst.frames > FIRST_FRAMES + 1 && now.wrapping_sub(burst.last) > PAUSE_UNITS;
+        burst.last = now;
+        if has_paused {
+            burst.frames = 1;
+            return false;
+        }
+        self.has_deferred = true;
+        true
+    }
+
+    /// Whether a packet to a peer may be opened that has this many unacknowledged packets.
+    #[inline]
+    pub(super) fn may_open(&self, packets: u32) -> bool {
+        packets < self.most_packets
     }
 
     /// Whether frames may be deferred now.
@@ -162,6 +190,16 @@ fn place(peer: u32) -> usize {
 const FIRST_FRAMES: u16 = 8;
 /// The deferred frames of a burst are sent whenever it has another this many frames.
 const MOST_DEFERRED: u16 = 64;
+/// A pause of this length between two sends ends a burst: a program that computes between its sends expects them to
+/// arrive meanwhile.
+const PAUSE_UNITS: u32 = 100;
+const UNIT_NS: u64 = 1 << 10;
+/// Frames may arrive before their receives are posted, and a receiver stores a limited number of them. A sender learns
+/// of that limit when it has filled its window, so all senders together open at most this many packets of
+/// [`MOST_DEFERRED`] frames.
+const MOST_OPENED: u32 = 1 << 12;
+/// No packet is opened beyond this number of unacknowledged packets to its peer.
+const MOST_PACKETS: u32 = 32;
 /// Number of peers whose bursts are known at a time.
 const RECENT_PEERS: u32 = 64;
 
@@ -171,35 +209,40 @@ mod tests {
 
     #[test]
     fn the_first_frames_of_each_burst_are_not_deferred() {
-        let mut bursts = FrameBursts::default();
+        let mut bursts = FrameBursts::new(2);
         for polls in [7, 1 << 32 | 8] {
             for peer in [3, 4] {
-                let deferred = (0..20).filter(|_| bursts.count(peer, polls)).count();
+                let deferred = (0..20).filter(|_| bursts.count(peer, polls, || 0)).count();
                 assert_eq!(deferred, 20 - usize::from(FIRST_FRAMES));
                 assert!(bursts.is_deferring(peer, polls) && !bursts.is_deferring(peer, polls + 1));
             }
         }
-        (0..=u16::MAX).for_each(|_| _ = bursts.count(3, 9));
-        assert!(bursts.count(3, 9), "the count saturates");
+        (0..=u16::MAX).for_each(|_| _ = bursts.count(3, 9, || 0));
+        assert!(bursts.count(3, 9, || 0), "the count goes on");
+        let times = (0..640).filter(|_| bursts.count(3, 9, || 0) && bursts.is_much(3));
+        assert_eq!(times.count(), 10);
     }
 
     #[test]
     fn a_poll_between_sends_does_not_end_a_burst() {
-        let mut bursts = FrameBursts::default();
-        (0..8).for_each(|_| _ = bursts.count(3, 1));
+        let mut bursts = FrameBursts::new(2);
+        (0..8).for_each(|_| _ = bursts.count(3, 1, || 0));
         assert!(!bursts.has_deferred());
-        assert!(bursts.count(3, 1) && bursts.has_deferred());
+        assert!(bursts.count(3, 1, || 0) && bursts.has_deferred());
         bursts.begin_poll_between_sends();
         assert!(bursts.end_poll() && bursts.has_deferred());
-        assert!(bursts.count(3, 2), "the second poll was between sends");
+        assert!(
+            bursts.count(3, 2, || 0),
+            "the second poll was between sends"
+        );
         assert!(!bursts.end_poll() && !bursts.has_deferred());
-        assert!(!bursts.count(3, 3));
+        assert!(!bursts.count(3, 3, || 0));
     }
 
     #[test]
     fn a_packet_that_was_sent_is_not_open() {
-        let mut bursts = FrameBursts::default();
-        bursts.count(1, 0);
+        let mut bursts = FrameBursts::new(2);
+        bursts.count(1, 0, || 0);
         let packet = OpenPacket {
             number: 5,
             bytes: 100,
@@ -212,7 +255,24 @@ mod tests {
         bursts.sent(1, 5);
         assert_eq!(bursts.open(1), None);
         bursts.set_open(1, packet);
-        bursts.count(1 + RECENT_PEERS, 0);
+        bursts.count(1 + RECENT_PEERS, 0, || 0);
         assert_eq!(bursts.open(1), None, "another peer has its place");
+    }
+
+    #[test]
+    fn a_pause_ends_a_burst() {
+        let mut bursts = FrameBursts::new(2);
+        (0..8).for_each(|_| _ = bursts.count(3, 1, || unreachable!("not deferred")));
+        assert!(bursts.count(3, 1, || 5 << 40) && bursts.count(3, 1, || (5 << 40) + 50_000));
+        assert!(!bursts.count(3, 1, || (5 << 40) + 200_000), "a pause");
+        let deferred = (0..20).filter(|_| bursts.count(3, 1, || (5 << 40) + 200_000));
+        assert_eq!(deferred.count(), 20 - usize::from(FIRST_FRAMES) + 1);
+    }
+
+    #[test]
+    fn all_senders_of_a_large_job_together_open_few_packets() {
+        let most = |peers| (0..64).filter(move |at| FrameBursts::new(peers).may_open(*at));
+        let counts = [1, 100, 1024, 10_000].map(|peers| most(peers).count());
+        assert_eq!(counts, [32, 32, 4, 0]);
     }
 }

@@ -285,15 +285,6 @@ impl NetworkProvider {
         either!(self, it => it.post_word::<BYTES>(to, head, word), _ => false, it => it.post_word::<BYTES>(to, head, word))
     }
 
-    /// Posts a [deferrable](Provider::post_deferrable) frame of four or eight bytes; `false`: nothing was posted.
-    #[inline(never)]
-    pub(super) fn post_deferrable_word(&mut self, to: Peer, head: Head, body: &[u8]) -> bool {
-        if !matches!(body.len(), 4 | 8) {
-            return false;
-        }
-        either!(self, it => it.post_deferrable(to, head, body).is_ok())
-    }
-
     pub(super) fn begin_poll_between_sends(&mut self) {
         either!(self, it => it.begin_poll_between_sends());
     }

@@ -65,7 +65,8 @@ pub struct Config {
     pub shared_floor_ns: u64,
     /// Upper limit of the response timeout in nanoseconds, however often the timeout was doubled.
     pub ceiling_ns: u64,
-    /// Time in nanoseconds after which an rmpi peer is given up if it sends nothing while a request is outstanding.
+    /// Time in nanoseconds after which an rmpi peer is given up if it sends nothing while a request is outstanding, or
+    /// if one packet does not arrive although others do.
     pub silence_ns: u64,
     /// Delay in nanoseconds of an acknowledgement that the peer did not request: it is sent after the next requests, or
     /// when this time has passed. 0: only requested acknowledgements are sent. Either both ends have 0, or both have

@@ -7,7 +7,7 @@
 //! | round trip up to the target                            | plus one packet, up to the window of `Config` |
 //! | longer                                                 | minus 0.8 × (delay − target) / delay, at most half |
 //! | longer than [`STALL_NS`]                               | unchanged: one of the two processes was not scheduled |
-//! | longer, and nothing came from the peer in half of it   | unchanged: one of the two processes did not poll |
+//! | longer, and nothing came from the peer for most of it  | unchanged: one of the two processes did not poll |
 //! | a marked response; a CNP; packets lost after a timeout | half |
 //!
 //! The window is reduced at most once per round trip, to no less than one packet. One packet per round trip is timed.
@@ -54,14 +54,16 @@ impl CongestionWindow {
         self.cuts
     }
 
-    /// Records a round trip of `delay` nanoseconds. `silence`: how long nothing had come from the peer when it ended.
+    /// Records a round trip of `delay` nanoseconds. `silence`: longest time in it in which nothing came from the peer.
+    /// While packets flow, acknowledgements come at least every half window.
     pub(super) fn measured(&mut self, now: u64, delay: u64, silence: u64) {
         self.delay_ns = delay.min(STALL_NS);
         if delay <= self.target_ns {
             if self.window < self.most {
                 self.window += 1;
             }
-        } else if delay < STALL_NS.max(self.target_ns.saturating_mul(2)) && silence <= delay / 2 {
+        } else if delay < STALL_NS.max(self.target_ns.saturating_mul(2)) && silence <= delay / 4 * 3
+        {
             let above = u128::from(delay - self.target_ns);
             let cut = u128::from(self.window) * above * 4 / (u128::from(delay) * 5);
             self.cut(now, u32::try_from(cut).unwrap_or(u32::MAX));

@@ -236,7 +236,7 @@ impl QueuePair {
             self.counts.dropped += 1;
             return;
         }
-        let silence_ns = self.retry.note_alive(now_ns);
+        self.retry.note_alive(now_ns);
         let is_marked = packet.bth.forward_congestion;
         if packet.bth.opcode == Opcode::CNP {
             self.congested(now_ns);
@@ -244,7 +244,7 @@ impl QueuePair {
             if is_marked {
                 self.congested(now_ns);
             }
-            self.answered(now_ns, silence_ns, packet, memory);
+            self.answered(now_ns, packet, memory);
         } else {
             if is_marked {
                 self.notifier.marked(now_ns);
@@ -327,14 +327,7 @@ impl QueuePair {
         }
     }
 
-    /// `silence_ns`: how long nothing had come from the peer before this packet.
-    fn answered<M: RegisteredMemory>(
-        &mut self,
-        now_ns: u64,
-        silence_ns: u64,
-        packet: &Packet<'_>,
-        memory: &mut M,
-    ) {
+    fn answered<M: RegisteredMemory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
         if self.requester.unacked() != before || verdict == CompleterAction::Ahead {
@@ -345,13 +338,15 @@ impl QueuePair {
                 self.congested(now_ns);
             }
         }
-        let is_missing = self.requester.unacked() == before;
+        // A packet that is refused for want of a buffer has arrived.
+        let has_arrived = matches!(verdict, CompleterAction::RnrNak(..));
+        let is_missing = self.requester.unacked() == before && !has_arrived;
         self.retry.note_oldest(now_ns, is_missing);
         let timed = self.retry.timed();
         if timed.is_some_and(|psn| self.requester.has_arrived(psn))
-            && let Some(delay) = self.retry.measure(now_ns)
+            && let Some((delay, silence)) = self.retry.measure(now_ns)
         {
-            self.congestion.measured(now_ns, delay, silence_ns);
+            self.congestion.measured(now_ns, delay, silence);
             self.requester.set_window(self.congestion.window());
         }
         match verdict {

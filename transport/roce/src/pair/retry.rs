@@ -3,7 +3,8 @@
 //!
 //! After a timeout only one packet is sent again, as a probe; further retransmissions need a response from the peer. A
 //! peer of another implementation is given up at the timeout that follows `retry_count` timeouts without progress. An
-//! rmpi peer is given up at a timeout if it was not known to be alive for `silence_ns`.
+//! rmpi peer is given up at a timeout if it was not known to be alive for `silence_ns`, or if for as long it has
+//! received packets that were sent later, and not the oldest, however often that was sent.
 
 use super::config::Config;
 use super::request::CompletionStatus;
@@ -94,16 +95,18 @@ impl Retry {
         self.round_trip.as_ref()?.timed()
     }
 
-    /// Ends the measurement, because the timed packet was acknowledged. Returns its round trip in nanoseconds.
-    pub(super) fn measure(&mut self, now: u64) -> Option<u64> {
+    /// Ends the measurement, because the timed packet was acknowledged. Returns its round trip, and the longest time in
+    /// it in which nothing came from the peer, both in nanoseconds.
+    pub(super) fn measure(&mut self, now: u64) -> Option<(u64, u64)> {
         self.round_trip.as_mut()?.answered(now)
     }
 
-    /// Records that the peer is alive. Returns for how long nothing was heard from it, in nanoseconds.
-    pub(super) fn note_alive(&mut self, now: u64) -> u64 {
-        let before = self.alive_at;
-        self.alive_at = before.max(now);
-        now.saturating_sub(before)
+    /// Records that the peer is alive.
+    pub(super) fn note_alive(&mut self, now: u64) {
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.heard(now, self.alive_at);
+        }
+        self.alive_at = self.alive_at.max(now);
     }
 
     /// Records progress. `more_outstanding`: whether packets are still unacknowledged.

@@ -15,6 +15,8 @@ pub(super) struct RoundTrip {
     deviation_ns: u64,
     has_sample: bool,
     timed: Option<TimedPacket>,
+    /// Longest time since the timed packet was sent in which nothing came from the peer, in nanoseconds.
+    longest_silence_ns: u64,
     /// Timeout in nanoseconds before the first measurement.
     initial_ns: u64,
     floor_ns: u64,
@@ -41,6 +43,7 @@ impl RoundTrip {
             deviation_ns: 0,
             has_sample: false,
             timed: None,
+            longest_silence_ns: 0,
             initial_ns: config.timeout_ns()?,
             floor_ns: match config.peer_shares_cores {
                 true => config.shared_floor_ns,
@@ -56,6 +59,7 @@ impl RoundTrip {
     pub(super) fn sent(&mut self, now: u64, psn: Psn) {
         if self.timed.is_none() {
             self.timed = Some(TimedPacket { psn, left_at: now });
+            self.longest_silence_ns = 0;
         }
     }
 
@@ -69,13 +73,21 @@ impl RoundTrip {
         }
     }
 
+    /// Records that something came from the peer; `before`: when something last came from it.
+    pub(super) fn heard(&mut self, now: u64, before: u64) {
+        if let Some(timed) = self.timed {
+            let silence = now.saturating_sub(before.max(timed.left_at));
+            self.longest_silence_ns = self.longest_silence_ns.max(silence);
+        }
+    }
+
     /// PSN of the packet whose round trip is being measured.
     pub(super) fn timed(&self) -> Option<Psn> {
         self.timed.map(|timed| timed.psn)
     }
 
-    /// Ends the measurement; returns the round trip in nanoseconds.
-    pub(super) fn answered(&mut self, now: u64) -> Option<u64> {
+    /// Ends the measurement; returns the round trip and the longest silence in it, in nanoseconds.
+    pub(super) fn answered(&mut self, now: u64) -> Option<(u64, u64)> {
         let timed = self.timed.take()?;
         let took = now.saturating_sub(timed.left_at);
         if self.has_sample {
@@ -88,7 +100,7 @@ impl RoundTrip {
             self.has_sample = true;
         }
         self.doublings = 0;
-        Some(took)
+        Some((took, self.longest_silence_ns))
     }
 
     /// Doubles the timeout.
@@ -149,7 +161,7 @@ mod tests {
 
     fn measure(round_trip: &mut RoundTrip, took: u64) {
         round_trip.sent(0, Psn::new(1));
-        assert_eq!(round_trip.answered(took), Some(took));
+        assert_eq!(round_trip.answered(took), Some((took, 0)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! kernel, and no process waits for a packet that only announces data which this process moves in a later turn. Short
 //! frames of a burst of sends (`frame_burst.rs`) share a packet.
 
-use session::Slot;
+use session::{Slot, WINDOW};
 
 use super::links::TcpLinks;
 use super::packet::{TcpPacketBuilder, TcpPacketKind};
@@ -35,7 +35,8 @@ impl<S: Sockets> TcpLinks<S> {
     /// Counts a deferrable frame to a peer. `true`: it is to be [deferred](Self::defer), if possible.
     #[inline]
     pub(super) fn defers(&mut self, to: u32) -> bool {
-        self.bursts.count(to, self.turn)
+        let clock_ns = || self.sockets.clock_ns();
+        self.bursts.count(to, self.turn, clock_ns)
     }
 
     /// Adds a short frame to the list of frames at the end of the stream to a peer, or begins such a list. `false`:
@@ -82,10 +83,11 @@ impl<S: Sockets> TcpLinks<S> {
     fn begin_list(&mut self, to: u32, head: Head, body: &[u8]) -> bool {
         self.flush(to);
         let side = self.of(to);
-        if side.lost.is_some() || side.session.room() == 0 {
+        let (room, number) = (side.session.room(), side.session.next());
+        let may_open = side.lost.is_none() && room != 0;
+        if !may_open || !self.bursts.may_open(WINDOW - room) {
             return false;
         }
-        let number = side.session.next();
         let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).frame_of_list(head, body);
         let slot = self.store.keep(TcpPacketKind::Frames, make, None, None);
         self.keep(to, slot);

@@ -162,7 +162,7 @@ impl<S: Sockets> TcpLinks<S> {
             owing: Vec::new(),
             is_corked: false,
             corked: Vec::new(),
-            bursts: FrameBursts::default(),
+            bursts: FrameBursts::new(peers),
             deferring: Vec::new(),
             held: Vec::new(),
             store: PacketStore::default(),

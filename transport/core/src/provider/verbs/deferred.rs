@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Deferred frames (`frame_burst.rs`) stay in their peer's stream, unsent; short ones share a packet (`frame_list.rs`).
 
-use session::Ack;
+use session::{Ack, WINDOW};
 
 use super::port::VerbsPort;
 use super::streams::VerbsStreams;
@@ -14,16 +14,20 @@ impl<P: VerbsPort> VerbsStreams<P> {
     /// Counts a deferrable frame to a peer. `true`: it is to be [deferred](Self::defer).
     #[inline(always)]
     pub(super) fn defers(&mut self, to: u32) -> bool {
-        self.links.bursts.count(to, self.links.schedule.polls())
+        let links = &mut self.links;
+        let clock_ns = || links.rails.clock();
+        links.bursts.count(to, links.schedule.polls(), clock_ns)
     }
 
-    /// Whether nothing waits for the peer but frames that are deferred until there are more of them.
+    /// Whether nothing waits for the peer but an open packet.
     pub(super) fn is_deferring(&self, peer: u32) -> bool {
         let links = &self.links;
         links.bursts.is_deferring(peer, links.schedule.polls())
-            && links.peers.get(peer).is_some_and(|remote| {
-                remote.session.unsent() < MOST_UNSENT && !remote.has_waiting()
-            })
+            && links.bursts.open(peer).is_some()
+            && links
+                .peers
+                .get(peer)
+                .is_some_and(|remote| remote.session.unsent() == 1 && !remote.has_waiting())
     }
 
     /// Puts a frame into the stream to a peer, and sends the stream's unsent packets if there are enough of them.
@@ -81,7 +85,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let Some(remote) = links.peers.get_mut(to) else {
             return false;
         };
-        if remote.session.room() == 0 || links.sends.is_scarce() {
+        let unacknowledged = WINDOW - remote.session.room();
+        if !links.bursts.may_open(unacknowledged) || !links.sends.may_open() {
             return false;
         }
         let Some(slot) = links.sends.take(&mut links.rails, MOST_SHARED_BYTES) else {

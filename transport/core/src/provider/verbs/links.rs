@@ -92,7 +92,7 @@ impl<P: VerbsPort> VerbsLinks<P> {
             me,
             limits,
             schedule: Schedule::new(rails.clock()),
-            bursts: FrameBursts::default(),
+            bursts: FrameBursts::new(peers),
             rails,
             peers: PeerTable::new(me, peers, key),
             sends,

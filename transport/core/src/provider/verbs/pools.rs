@@ -52,6 +52,13 @@ impl SendPool {
         self.small.is_scarce() || self.large.is_scarce()
     }
 
+    /// Whether a packet may be opened that fills slowly and takes a large slot: at most three eighths of them are in use.
+    pub(super) fn may_open(&self) -> bool {
+        let large = &self.large;
+        let used = large.uses.len() - large.free.len();
+        !self.is_scarce() && used <= large.per_block * large.most_blocks / 8 * 3
+    }
+
     /// Whether there is room for `count` packets of `bytes` bytes, besides the slots left for notes (messages outside
     /// the streams).
     pub(super) fn has(&self, bytes: usize, count: usize) -> bool {

@@ -65,9 +65,16 @@ impl<P: VerbsPort> Verbs<P> {
             self.streams.poll_sends();
         }
         self.settle();
+        let had_deferred = self.streams.links.bursts.has_deferred();
         let is_between_sends = self.streams.links.bursts.end_poll();
         if self.streams.links.peers.is_any_unsent() {
             self.flush_all(is_between_sends);
+            if had_deferred && !is_between_sends && self.streams.links.peers.is_any_unsent() {
+                // The program completes its sends now: completions that have not been polled may make room.
+                self.streams.poll_sends();
+                self.settle();
+                self.flush_all(false);
+            }
         }
         if has_all && self.streams.links.peers.is_any_leaving() {
             self.streams.links.advance_leaving();
