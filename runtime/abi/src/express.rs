@@ -19,7 +19,7 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Mode, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
+use runtime::{ContextId, Deferred, Mode, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
@@ -115,10 +115,14 @@ pub(crate) unsafe fn isend_in(
     }
     // SAFETY: the caller's obligations, passed on.
     let code = unsafe { send_in(lane, buf, count, datatype, dest, tag, Mode::Deferrable) }?;
-    // SAFETY: the lane is open: the caller found `lane` in it.
-    let has_deferred = unsafe { universe() }.messages.has_deferred();
+    if code == SENT_DEFERRED {
+        cold_path();
+        // SAFETY: A1, and not NULL.
+        unsafe { request.write(DEFERRED) };
+        return Some(MPI_SUCCESS);
+    }
     // SAFETY: A1, and not NULL.
-    unsafe { request.write(if has_deferred { DEFERRED } else { DONE }) };
+    unsafe { request.write(DONE) };
     Some(code)
 }
 
@@ -190,6 +194,9 @@ unsafe fn send_listed(
     unsafe { send_to(lane, peer, buf, (bytes, size), tag, mode) }
 }
 
+/// What [`send_in`] returns in place of `MPI_SUCCESS` if the message of a deferrable send may be deferred.
+const SENT_DEFERRED: c_int = -1;
+
 /// Sends a message of at most `MAX_BYTES` bytes to `peer`. `None` if the message is longer, its datatype is not a
 /// contiguous predefined one (size 0), or it cannot be posted immediately.
 ///
@@ -215,7 +222,10 @@ unsafe fn send_to(
     let watched = universe
         .messages
         .send_fast(peer, (lane.context, tag), memory, mode)?;
-    Some(PostedMessage { peer, watched }.ring())
+    match watched {
+        Ok(watched) => Some(PostedMessage { peer, watched }.ring()),
+        Err(Deferred) => Some(SENT_DEFERRED),
+    }
 }
 
 /// `MPI_Irecv` of contiguous items without wildcards, from a rank that equals its peer number. If the message has

@@ -146,10 +146,6 @@ pub(crate) unsafe fn waitall_in<G>(
             out.set(at, MPI_Status::EMPTY);
         } else if request == MPI_Request::NULL {
             out.set_empty(at);
-        } else if request == DEFERRED {
-            // SAFETY: the lane is open.
-            unsafe { universe() }.send_deferred();
-            out.set(at, MPI_Status::EMPTY);
         } else {
             // SAFETY: the lane is open.
             let Some(ended) = (unsafe { settle(request) }) else {
@@ -176,7 +172,10 @@ pub(crate) unsafe fn waitall_in<G>(
 /// The lane is open.
 #[inline(always)]
 unsafe fn settle(request: MPI_Request) -> Option<(MPI_Status, bool)> {
-    let token = express_token(request)?;
+    let Some(token) = express_token(request) else {
+        // SAFETY: the lane is open.
+        return unsafe { take_deferred(request) };
+    };
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     if let Some(received) = universe.wait_briefly(token) {
@@ -430,8 +429,11 @@ unsafe fn are_collectable(list: &[MPI_Request]) -> bool {
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     list.iter().all(|request| {
-        matches!(*request, DONE | DEFERRED | MPI_Request::NULL)
-            || express_token(*request).is_some_and(|token| universe.messages.is_collectable(token))
+        *request == DONE
+            || *request == MPI_Request::NULL
+            || express_token(*request).map_or(*request == DEFERRED, |token| {
+                universe.messages.is_collectable(token)
+            })
     })
 }
 
@@ -445,12 +447,10 @@ unsafe fn take(request: MPI_Request, polls: bool) -> Option<(MPI_Status, bool)> 
     if request == DONE {
         return Some((MPI_Status::EMPTY, false));
     }
-    if request == DEFERRED {
+    let Some(token) = express_token(request) else {
         // SAFETY: the lane is open.
-        unsafe { universe() }.send_deferred();
-        return Some((MPI_Status::EMPTY, false));
-    }
-    let token = express_token(request)?;
+        return unsafe { take_deferred(request) };
+    };
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     let mut ended = universe.collect_fast(token);
@@ -464,6 +464,20 @@ unsafe fn take(request: MPI_Request, polls: bool) -> Option<(MPI_Status, bool)> 
     }
     let (ended, stays) = ended?;
     Some((status_of(universe, ended), stays))
+}
+
+/// Collects the request of a deferred send; `None`: it is another request.
+///
+/// # Safety
+/// The lane is open.
+#[cold]
+unsafe fn take_deferred(request: MPI_Request) -> Option<(MPI_Status, bool)> {
+    if request != DEFERRED {
+        return None;
+    }
+    // SAFETY: the lane is open.
+    unsafe { universe() }.send_deferred();
+    Some((MPI_Status::EMPTY, false))
 }
 
 fn status_of(universe: &Universe, ended: Ended) -> MPI_Status {

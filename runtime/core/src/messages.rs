@@ -36,6 +36,7 @@ use crate::var::{Variable, VariableValues};
 use bundle::Bundles;
 
 pub use bundle::SendMode;
+pub use p2p::Deferred;
 
 /// The messages of a process.
 #[derive(Debug)]

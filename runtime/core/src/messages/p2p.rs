@@ -17,6 +17,10 @@ use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
 
+/// A message may wait for the next turn of progress, as messages of [deferrable](Mode::Deferrable) sends do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deferred;
+
 impl Messages {
     /// Starts a send. `None`: the send is complete already, and no request is needed.
     ///
@@ -77,7 +81,7 @@ impl Messages {
     }
 
     /// The fast path of sending, for a message of any size to any peer, if it can be posted immediately. Returns what
-    /// [`send_word`](Self::send_word) returns. `mode` is not synchronous.
+    /// [`send_word`](Self::send_word) returns, or that the message may be deferred. `mode` is not synchronous.
     #[inline(always)]
     pub fn send_fast(
         &mut self,
@@ -85,7 +89,7 @@ impl Messages {
         (context, tag): (ContextId, i32),
         memory: UserMemory,
         mode: Mode,
-    ) -> Option<bool> {
+    ) -> Option<Result<bool, Deferred>> {
         let bytes = memory.bytes() as u64;
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
@@ -99,8 +103,14 @@ impl Messages {
         let sent = match self.pump.fabric.post_fast(to, head, body) {
             None if mode == Mode::Deferrable => {
                 let may_send = is_counted || self.counts_send();
-                let is_sent = may_send && self.pump.fabric.post_far_deferrable(to, head, body);
-                is_sent.then_some(true)
+                if !may_send || !self.pump.fabric.post_far_deferrable(to, head, body) {
+                    return None;
+                }
+                self.pump.traffic.count(peer, bytes);
+                return Some(match self.has_deferred() {
+                    true => Err(Deferred),
+                    false => Ok(true),
+                });
             }
             None => self
                 .pump
@@ -110,7 +120,7 @@ impl Messages {
             sent => sent,
         }?;
         self.pump.traffic.count(peer, bytes);
-        Some(sent)
+        Some(Ok(sent))
     }
 
     /// Counts a send on the fast path. `false`: a poll for arrivals is due, so the send is left to the general path,
