@@ -73,7 +73,7 @@ pub unsafe fn send(
 }
 
 /// `MPI_Isend` of contiguous bytes to any peer, if the message can be posted immediately: for messages that [`isend`]
-/// does not handle.
+/// does not handle. At `MPI_THREAD_MULTIPLE` no message is deferred here.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -89,8 +89,14 @@ pub unsafe fn isend_other(
 ) -> Option<c_int> {
     let Some(lane) = lane(comm) else {
         cold_path();
+        if request.is_null() {
+            return None;
+        }
         // SAFETY: the caller's obligations, passed on.
-        return unsafe { express_shared::isend(buf, count, datatype, dest, tag, comm, request) };
+        let code = unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) }?;
+        // SAFETY: A1, and not NULL.
+        unsafe { request.write(DONE) };
+        return Some(code);
     };
     // SAFETY: the caller's obligations, passed on.
     unsafe { isend_in(lane, buf, count, datatype, dest, tag, request) }
@@ -101,7 +107,7 @@ pub unsafe fn isend_other(
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`; no other thread is in MPI.
 #[inline(always)]
-pub(crate) unsafe fn isend_in(
+unsafe fn isend_in(
     lane: &ExpressLane,
     buf: *const c_void,
     count: c_int,

@@ -16,7 +16,7 @@ use core::ffi::{c_int, c_void};
 use runtime::Mode;
 use runtime::var::events;
 
-use crate::express::{Incoming, Outgoing, irecv_in, isend_in, recv_in, send_in, sendrecv_in};
+use crate::express::{Incoming, Outgoing, irecv_in, recv_in, send_in, sendrecv_in};
 use crate::express_lanes::{known, serves};
 use crate::express_requests::{startall_in, test_in, testall_in, wait_in, waitall_in, waitany_in};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
@@ -86,20 +86,6 @@ with_lock! {
         tag: c_int,
         comm: MPI_Comm,
     ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag, Mode::Standard);
-
-    /// `MPI_Isend` of contiguous bytes, if the message can be posted immediately.
-    ///
-    /// # Safety
-    /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
-    fn isend(
-        buf: *const c_void,
-        count: c_int,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: *mut MPI_Request,
-    ) in comm as lane |_guard| isend_in(lane, buf, count, datatype, dest, tag, request);
 
     /// `MPI_Irecv` of contiguous items without wildcards. If the message has arrived already, returns `None`.
     ///
