@@ -316,8 +316,8 @@ pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
     state.comm(handle).ok().map(|object| &object.comm)
 }
 
-/// The token of a request handle. `None` for any other number, including [`DONE`],
-/// [`DEFERRED`] and [`DONE_NULL`].
+/// The token of a request handle. `None` for any other number, including [`DONE`], [`DEFERRED`] and
+/// [`DONE_NULL`].
 #[inline(always)]
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     let bits = handle

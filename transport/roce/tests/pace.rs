@@ -222,7 +222,7 @@ fn long_queues_cut_the_window_without_timeouts() {
         }
         queue.extend(end.leaving(now));
     }
-    assert!(end.pair.window() < 12, "{}", end.pair.window());
+    assert!(end.pair.window() < 8, "{}", end.pair.window());
     assert_eq!(statuses(&mut end).len(), 10, "without a time-out");
     assert_eq!(end.pair.counts().congestion.timeouts, 0);
 }

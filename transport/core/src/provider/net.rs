@@ -413,10 +413,7 @@ impl Provider for NetworkProvider {
 
     #[inline(never)]
     fn post_deferrable(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
-        either!(
-            self,
-            it => it.post_deferrable(to, head, body)
-        )
+        either!(self, it => it.post_deferrable(to, head, body))
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {

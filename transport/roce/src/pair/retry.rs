@@ -37,8 +37,8 @@ pub(super) struct Retry {
     progress_at: u64,
     /// Whether packets were sent again since the last response.
     has_probed: bool,
-    /// Number of responses since then that came after packets were sent again, and do not acknowledge the oldest. The
-    /// peer is alive, and receives other packets.
+    /// Number of responses since `progress_at` that came after packets were sent again, and do not acknowledge the
+    /// oldest: the peer receives other packets.
     missed: u32,
 }
 
