@@ -9,7 +9,8 @@
 //! | `carrier.rs`               | the interface to carriers of packets |
 //! | `udp.rs`                   | UDP as a carrier: a socket |
 //! | `connected.rs`, `gso.rs`   | connected sockets, for sending only; segmentation offload |
-//! | `recv_mode.rs`             | how a socket is read, depending on the packet rate |
+//! | `recv_socket.rs`, `recv_mode.rs` | a receiving socket; how it is read, depending on the packet rate |
+//! | `direct.rs`                | a second receiving socket, for the most frequent peer |
 //! | `system.rs`                | system calls |
 //! | `shared.rs`, `claim.rs`    | the UDP port of RoCE, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a DPDK port, and which one this process uses |
@@ -28,6 +29,7 @@ mod claim;
 mod completion_event;
 mod completions;
 mod connected;
+mod direct;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
 mod faulty;
@@ -37,6 +39,7 @@ mod pairs;
 mod port;
 mod random;
 mod recv_mode;
+mod recv_socket;
 mod regions;
 mod shared;
 mod system;
@@ -123,19 +126,13 @@ impl<C: Carrier> RocePort<C> {
     /// Receives a burst of packets, and sends a bounded number.
     fn turn(&mut self) {
         let now_ns = self.carrier.begin();
-        self.receive(now_ns);
+        let count = self.carrier.receive();
+        self.deliver_burst(now_ns, count);
         self.receive_late(now_ns);
         self.queues.pairs.wake_due(now_ns);
         self.send(now_ns);
         // The caller of this turn polls the completions itself, so they need not wake a thread.
         self.update_wake(false);
-    }
-
-    /// Receives a burst; returns the number of packets.
-    fn receive(&mut self, now_ns: u64) -> usize {
-        let count = self.carrier.receive();
-        self.deliver_burst(now_ns, count);
-        count
     }
 
     /// Hands `count` packets of the last burst to their queue pairs. In a long burst, responses are also sent before
@@ -161,7 +158,12 @@ impl<C: Carrier> RocePort<C> {
     /// in the socket.
     fn receive_late(&mut self, now_ns: u64) {
         for _ in 0..MOST_LATE {
-            if !self.queues.pairs.is_any_due(now_ns) || self.receive(now_ns) == 0 {
+            if !self.queues.pairs.is_any_due(now_ns) {
+                break;
+            }
+            let count = self.carrier.receive_any();
+            self.deliver_burst(now_ns, count);
+            if count == 0 {
                 break;
             }
         }
@@ -219,6 +221,16 @@ impl<C: Carrier> RocePort<C> {
         WakeConditions { at_ns, for_room }
     }
 
+    /// Lets the completion event watch a descriptor that the carrier has opened.
+    fn watch_new(&mut self) {
+        if let Some(event) = &self.completion_event
+            && let Some(packets) = self.carrier.new_descriptor()
+        {
+            // If this fails, the process finds the packets at its next poll: every sleep is limited.
+            _ = event.also_watch(packets);
+        }
+    }
+
     /// Updates the wake-up conditions of an armed completion event: another thread may sleep on it.
     fn update_wake(&mut self, ends: bool) {
         if self
@@ -226,6 +238,7 @@ impl<C: Carrier> RocePort<C> {
             .as_ref()
             .is_some_and(CompletionEvent::is_armed)
         {
+            self.watch_new();
             let wanted = self.wanted(ends);
             if let (Some(event), Some(packets)) =
                 (&mut self.completion_event, self.carrier.descriptor())

@@ -77,8 +77,14 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// Whether packets are still queued.
     fn has_unsent(&self) -> bool;
 
-    /// Receives a burst of packets; returns how many. The packets of the last burst are discarded.
+    /// Receives a burst of packets; returns how many. The packets of the last burst are discarded. Not each call need
+    /// look at everything that a carrier receives from.
     fn receive(&mut self) -> usize;
+
+    /// As [`receive`](Self::receive), but returns 0 only if no packet waits anywhere.
+    fn receive_any(&mut self) -> usize {
+        self.receive()
+    }
 
     /// A packet of the last burst.
     fn received(&self, index: usize) -> Option<FramePayload<'_>>;
@@ -91,6 +97,11 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     /// A descriptor that is readable while a packet waits, and writable while there is room to send; `None`: nothing
     /// shows that, so the process must poll.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// A further descriptor that is readable while a packet waits, if it was opened since the last call.
+    fn new_descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// A packet that arrived as a UDP datagram, whose headers the system has removed.

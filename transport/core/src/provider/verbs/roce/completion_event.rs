@@ -52,6 +52,14 @@ impl CompletionEvent {
         self.watcher.as_fd()
     }
 
+    /// Watches a further descriptor, until it is closed.
+    ///
+    /// # Errors
+    /// The system refused a call.
+    pub(super) fn also_watch(&self, packets: BorrowedFd<'_>) -> io::Result<()> {
+        system::watch(self.watcher.as_fd(), packets, true, false)
+    }
+
     /// Whether a thread may sleep on the descriptor.
     pub(super) fn is_armed(&self) -> bool {
         self.is_armed

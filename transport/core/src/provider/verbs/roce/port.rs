@@ -227,6 +227,7 @@ impl<C: Carrier> VerbsPort for RocePort<C> {
     }
 
     fn arm(&mut self) -> Result<(), CallError> {
+        self.watch_new();
         let wanted = self.wanted(true);
         if let (Some(event), Some(packets)) =
             (&mut self.completion_event, self.carrier.descriptor())

@@ -267,19 +267,8 @@ impl SocketName {
 /// Binds a socket in a group at one address and port, whose sockets all belong to this user. A datagram is delivered to
 /// the socket whose place in the group, from 0 on in the order of binding, is at byte `at` of the datagram's payload.
 pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocket> {
-    let family = match address {
-        SocketAddr::V4(_) => libc::AF_INET,
-        SocketAddr::V6(_) => libc::AF_INET6,
-    };
-    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    // SAFETY: takes no memory.
-    let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     // The socket is bound before it gets its filter: a socket with a filter could not join an existing group.
-    let name = SocketName::of(address);
-    let place = (&raw const name.bytes).cast();
-    // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
-    of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;
+    let socket = bind_shared(address)?;
     let load = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     let give = libc::BPF_RET | libc::BPF_A;
     let mut filter = [(load, at), (give, 0)].map(|(code, k)| libc::sock_filter {
@@ -296,6 +285,35 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     let place = (&raw const program).cast();
     // SAFETY: reads a program of this length, which is valid for the call.
     of_call(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, place, bytes) })?;
+    Ok(socket)
+}
+
+/// Binds a socket to the address and port of `main`, which is bound to them already. Until it is connected, it may
+/// receive datagrams in place of `main`.
+pub(super) fn bind_beside(main: &UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
+    set_option(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    let socket = bind_shared(address);
+    // No further socket may be bound there.
+    set_option(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
+    let socket = socket?;
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
+    Ok(socket)
+}
+
+/// Binds a socket to an address and port that sockets of this user may share.
+fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
+    let family = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: takes no memory.
+    let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    let name = SocketName::of(address);
+    let place = (&raw const name.bytes).cast();
+    // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
+    of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;
     Ok(socket)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Carries packets as datagrams of plain UDP sockets, which need no privilege. The system writes the headers of IP and
 //! UDP; the ICRC covers them as they are expected to be written ([`roce::format::NetworkHeaders::assumed`]), so
-//! fragmentation is forbidden, and the receiving socket is never connected.
+//! fragmentation is forbidden.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,16 +13,20 @@ use roce::link::FramePayload;
 use super::carrier::{Carrier, assumed};
 use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
+use super::direct::DirectSocket;
 use super::gso::GsoQueue;
-use super::recv_mode::{RecvHistory, RecvMode};
-use super::system::{self, NO_ADDRESS, OutgoingBatch, RECEIVED_AT_ONCE, UdpBatch};
+use super::recv_socket::{RecvBuffers, RecvSocket};
+use super::system::{self, OutgoingBatch};
 use crate::wait;
 
-/// A socket, and the buffers of its bursts.
+/// Sockets, and the buffers of their bursts.
 #[derive(Debug)]
 pub(crate) struct Udp {
-    socket: UdpSocket,
-    /// Dropped after the socket, so the port is free when the claim ends.
+    /// Receives from all peers.
+    main: RecvSocket,
+    /// Receives from the most frequent peer.
+    direct: DirectSocket,
+    /// Dropped after the sockets, so the port is free when the claim ends.
     _claim: Option<PortClaim>,
     local: SocketAddr,
     most_bytes: usize,
@@ -30,10 +34,7 @@ pub(crate) struct Udp {
     gso: GsoQueue,
     /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
-    history: RecvHistory,
-    /// Results of the last receive call, by buffer.
-    came: [UdpBatch; RECEIVED_AT_ONCE],
-    buffers: Box<[u8]>,
+    buffers: RecvBuffers,
     /// Position and source of each received packet.
     packets: Vec<UdpPacket>,
 }
@@ -71,23 +72,19 @@ impl Udp {
             system::take_unchecked(&socket)?;
         }
         let waiting_bytes = system::set_buffers(&socket, WANTED_ROOM_BYTES);
-        let nothing = UdpBatch {
-            bytes: 0,
-            packet_bytes: 0,
-            from: NO_ADDRESS,
-        };
+        // No coalescing on a shared port, where the kernel would coalesce packets for several processes, and no direct
+        // socket, for which the order of the sockets matters.
+        let is_own = local.port() != PORT;
         Ok(Self {
             local,
-            socket,
+            main: RecvSocket::new(socket, is_own),
+            direct: DirectSocket::new(is_own),
             _claim: claim,
             most_bytes: link_bytes,
             waiting_bytes,
             gso: GsoQueue::new(),
             connected: ConnectedSockets::new(local),
-            // No coalescing on a shared port: the kernel would coalesce packets for several processes.
-            history: RecvHistory::new(local.port() != PORT),
-            came: [nothing; RECEIVED_AT_ONCE],
-            buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
+            buffers: RecvBuffers::new(),
             packets: Vec::new(),
         })
     }
@@ -104,37 +101,42 @@ impl Udp {
             // Plain `send` costs least; when latency matters, a batch has one packet.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
             (Some(socket), _) => system::send_batch(socket, first),
-            (None, None) if is_packet => self.socket.send_to(first.bytes, first.to).map(|_| 1),
+            (None, None) if is_packet => self.main.socket().send_to(first.bytes, first.to).map(|_| 1),
             (None, _) => {
                 let is_here = |it: &OutgoingBatch<'_>| self.connected.socket(it.to).is_none();
                 let waiting = self.gso.waiting().take_while(is_here);
-                system::send_burst(&self.socket, waiting)
+                system::send_burst(self.main.socket(), waiting)
             }
         }
     }
 
-    /// Receives batches of packets into the first buffers, one batch each; returns the number of batches.
-    fn receive_batches(&mut self) -> usize {
-        let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
-        let count = match self.history.next() {
-            RecvMode::Single => {
-                let buffer = buffers.get_mut(..BUFFER_BYTES).unwrap_or_default();
-                socket.recv_from(buffer).map(|(bytes, from)| {
-                    came[0] = UdpBatch {
-                        bytes,
-                        packet_bytes: bytes,
-                        from,
-                    };
-                    1
-                })
-            }
-            RecvMode::Batch => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            RecvMode::Batches => {
-                system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
-            }
+    /// Receives a burst from the direct socket or from the main one; returns the number of packets.
+    fn receive_from(&mut self, is_direct: bool) -> usize {
+        let socket = match is_direct {
+            false => Some(&mut self.main),
+            true => self.direct.socket(),
         };
-        // Errors are ignored: they concern packets sent before, not received ones.
-        count.unwrap_or(0)
+        let Some(socket) = socket else {
+            return 0;
+        };
+        let count = socket.receive(&mut self.buffers);
+        let batches = self.buffers.batches.get(..count).unwrap_or_default();
+        self.packets.clear();
+        for (index, batch) in batches.iter().enumerate() {
+            let (mut at, mut left) = (index * RecvBuffers::BYTES, batch.bytes);
+            while left != 0 {
+                let bytes = left.min(batch.packet_bytes);
+                let from = batch.from;
+                self.packets.push(UdpPacket { at, bytes, from });
+                (at, left) = (at + bytes, left - bytes);
+            }
+        }
+        socket.found(self.packets.len());
+        match is_direct {
+            true => self.direct.has_received(self.packets.len()),
+            false => self.direct.main_has_received(self.main.socket(), batches),
+        }
+        self.packets.len()
     }
 
     /// Drops the first batch, which cannot be sent, as if it was lost on the path. If batching is the cause, disables
@@ -214,26 +216,24 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self) -> usize {
-        let count = self.receive_batches();
-        self.packets.clear();
-        for (index, came) in self.came.iter().enumerate().take(count) {
-            let (mut at, mut left) = (index * BUFFER_BYTES, came.bytes);
-            while left != 0 {
-                let bytes = left.min(came.packet_bytes);
-                let from = came.from;
-                self.packets.push(UdpPacket { at, bytes, from });
-                (at, left) = (at + bytes, left - bytes);
-            }
+        let is_direct = self.direct.is_next();
+        match self.receive_from(is_direct) {
+            0 if !is_direct && self.direct.is_open() => self.receive_from(true),
+            count => count,
         }
-        if let Some(coalesces) = self.history.found(self.packets.len()) {
-            system::coalesce(&self.socket, coalesces);
+    }
+
+    fn receive_any(&mut self) -> usize {
+        let is_direct = self.direct.is_next();
+        match self.receive_from(is_direct) {
+            0 => self.receive_from(!is_direct),
+            count => count,
         }
-        self.packets.len()
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let UdpPacket { at, bytes, from } = *self.packets.get(index)?;
-        assumed(self.buffers.get(at..at + bytes)?, from, self.local)
+        assumed(self.buffers.bytes.get(at..at + bytes)?, from, self.local)
     }
 
     fn shows_room(&self) -> bool {
@@ -244,11 +244,13 @@ impl Carrier for Udp {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        Some(self.main.socket().as_fd())
+    }
+
+    fn new_descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        Some(self.direct.take_new()?.as_fd())
     }
 }
 
 /// Buffer size requested for each direction. Systems grant about 200 KiB to most users.
 pub(super) const WANTED_ROOM_BYTES: libc::c_int = 4 << 20;
-/// Length of a receive buffer, in bytes: no datagram, and no batch of datagrams, is longer.
-const BUFFER_BYTES: usize = 1 << 16;
