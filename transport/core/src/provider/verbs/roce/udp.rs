@@ -101,7 +101,9 @@ impl Udp {
             // Plain `send` costs least; when latency matters, a batch has one packet.
             (Some(socket), _) if is_packet => socket.send(first.bytes).map(|_| 1),
             (Some(socket), _) => system::send_batch(socket, first),
-            (None, None) if is_packet => self.main.socket().send_to(first.bytes, first.to).map(|_| 1),
+            (None, None) if is_packet => {
+                self.main.socket().send_to(first.bytes, first.to).map(|_| 1)
+            }
             (None, _) => {
                 let is_here = |it: &OutgoingBatch<'_>| self.connected.socket(it.to).is_none();
                 let waiting = self.gso.waiting().take_while(is_here);
