@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -181,7 +182,10 @@ static void s3_5_bursts_keep_their_order(void)
 
 int main(int argc, char **argv)
 {
-    start(&argc, &argv);
+    if (argc > 1 && !strcmp(argv[1], "threads"))
+        start_threads(&argc, &argv);
+    else
+        start(&argc, &argv);
     char name[] = "isend_bursts.XXXXXX";
     if (rank == 0)
         told = mkstemp(name);

@@ -19,7 +19,9 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Deferred, Mode, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
+use runtime::{
+    ContextId, Deferred, Peer, ReceivedMessage, SendTarget, ToFarPeer, Universe, UserMemory,
+};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
@@ -73,7 +75,7 @@ pub unsafe fn send(
 }
 
 /// `MPI_Isend` of contiguous bytes to any peer, if the message can be posted immediately: for messages that [`isend`]
-/// does not handle. At `MPI_THREAD_MULTIPLE` no message is deferred here.
+/// does not handle.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -87,40 +89,19 @@ pub unsafe fn isend_other(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
     let Some(lane) = lane(comm) else {
         cold_path();
-        if request.is_null() {
-            return None;
-        }
         // SAFETY: the caller's obligations, passed on.
-        let code = unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) }?;
+        let code = unsafe { express_shared::isend(buf, count, datatype, dest, tag, comm) }?;
         // SAFETY: A1, and not NULL.
         unsafe { request.write(DONE) };
         return Some(code);
     };
     // SAFETY: the caller's obligations, passed on.
-    unsafe { isend_in(lane, buf, count, datatype, dest, tag, request) }
-}
-
-/// `MPI_Isend` as in [`isend_other`], with the communicator's lane already looked up.
-///
-/// # Safety
-/// A1 and A2 of `args` for the arguments of `MPI_Isend`; no other thread is in MPI.
-#[inline(always)]
-unsafe fn isend_in(
-    lane: &ExpressLane,
-    buf: *const c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    dest: c_int,
-    tag: c_int,
-    request: *mut MPI_Request,
-) -> Option<c_int> {
-    if request.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's obligations, passed on.
-    let code = unsafe { send_in(lane, buf, count, datatype, dest, tag, Mode::Deferrable) }?;
+    let code = unsafe { send_in(lane, buf, count, datatype, dest, tag, ToFarPeer::Defer) }?;
     if code == SENT_DEFERRED {
         cold_path();
         // SAFETY: A1, and not NULL.
@@ -151,10 +132,10 @@ pub unsafe fn send_other(
         return unsafe { express_shared::send(buf, count, datatype, dest, tag, comm) };
     };
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_in(lane, buf, count, datatype, dest, tag, Mode::Standard) }
+    unsafe { send_in(lane, buf, count, datatype, dest, tag, ToFarPeer::Post) }
 }
 
-/// `MPI_Send` as in [`send_other`], with the communicator's lane already looked up; `mode` is not synchronous.
+/// `MPI_Send` as in [`send_other`], with the communicator's lane already looked up.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`; no other thread is in MPI.
@@ -166,16 +147,16 @@ pub(crate) unsafe fn send_in(
     datatype: MPI_Datatype,
     dest: c_int,
     tag: c_int,
-    mode: Mode,
+    to_far: ToFarPeer,
 ) -> Option<c_int> {
     let (bytes, size) = outgoing(buf, count, datatype, tag)?;
     let Some(peer) = lane.plain_peer(dest) else {
         cold_path();
         // SAFETY: the caller's obligations, passed on.
-        return unsafe { send_listed(lane, buf, (bytes, size), dest, tag, mode) };
+        return unsafe { send_listed(lane, buf, (bytes, size), dest, tag, to_far) };
     };
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_to(lane, peer, buf, (bytes, size), tag, mode) }
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag, to_far) }
 }
 
 /// [`send_in`] with a lookup of the receiver in the lane's table.
@@ -189,7 +170,7 @@ unsafe fn send_listed(
     (bytes, size): (u64, u64),
     dest: c_int,
     tag: c_int,
-    mode: Mode,
+    to_far: ToFarPeer,
 ) -> Option<c_int> {
     let peer = lane.peer(dest)?;
     // SAFETY: the caller's obligations, passed on.
@@ -197,10 +178,10 @@ unsafe fn send_listed(
         return Some(posted.ring());
     }
     // SAFETY: the caller's obligations, passed on.
-    unsafe { send_to(lane, peer, buf, (bytes, size), tag, mode) }
+    unsafe { send_to(lane, peer, buf, (bytes, size), tag, to_far) }
 }
 
-/// What [`send_in`] returns in place of `MPI_SUCCESS` if the message of a deferrable send may be deferred.
+/// What [`send_in`] returns in place of `MPI_SUCCESS` if the message may be deferred.
 const SENT_DEFERRED: c_int = -1;
 
 /// Sends a message of at most `MAX_BYTES` bytes to `peer`. `None` if the message is longer, its datatype is not a
@@ -215,7 +196,7 @@ unsafe fn send_to(
     buf: *const c_void,
     (bytes, size): (u64, u64),
     tag: c_int,
-    mode: Mode,
+    to_far: ToFarPeer,
 ) -> Option<c_int> {
     let bytes = usize::try_from(bytes).ok()?;
     if size == 0 || bytes > MAX_BYTES {
@@ -227,7 +208,7 @@ unsafe fn send_to(
     let universe: &mut Universe = unsafe { universe() };
     let watched = universe
         .messages
-        .send_fast(peer, (lane.context, tag), memory, mode)?;
+        .send_fast(peer, (lane.context, tag), memory, to_far)?;
     match watched {
         Ok(watched) => Some(PostedMessage { peer, watched }.ring()),
         Err(Deferred) => Some(SENT_DEFERRED),
@@ -485,7 +466,7 @@ unsafe fn sendrecv_from<G>(
             sendtype,
             dest,
             sendtag,
-            Mode::Standard,
+            ToFarPeer::Post,
         )
     }?;
     // SAFETY: the caller's obligations, passed on.

@@ -13,7 +13,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use runtime::Mode;
+use runtime::ToFarPeer;
 use runtime::var::events;
 
 use crate::express::{Incoming, Outgoing, irecv_in, recv_in, send_in, sendrecv_in};
@@ -85,7 +85,20 @@ with_lock! {
         dest: c_int,
         tag: c_int,
         comm: MPI_Comm,
-    ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag, Mode::Standard);
+    ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag, ToFarPeer::Post);
+
+    /// As [`send`], but leaves messages to other nodes to the general path, which can defer them.
+    ///
+    /// # Safety
+    /// As [`send`].
+    fn isend(
+        buf: *const c_void,
+        count: c_int,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+    ) in comm as lane |_guard| send_in(lane, buf, count, datatype, dest, tag, ToFarPeer::Leave);
 
     /// `MPI_Irecv` of contiguous items without wildcards. If the message has arrived already, returns `None`.
     ///

@@ -76,7 +76,7 @@ pub use engine::{
     ProbedMessage, ReceivedMessage, RequestId, RequestKind, RequestState, WORDS,
 };
 pub use error::Error;
-pub use messages::{Deferred, Messages, SendMode};
+pub use messages::{Deferred, Messages, SendMode, ToFarPeer};
 pub use operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
 pub use pack::Structured;
 pub use payload::Payload;

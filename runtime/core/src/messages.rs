@@ -36,7 +36,7 @@ use crate::var::{Variable, VariableValues};
 use bundle::Bundles;
 
 pub use bundle::SendMode;
-pub use p2p::Deferred;
+pub use p2p::{Deferred, ToFarPeer};
 
 /// The messages of a process.
 #[derive(Debug)]

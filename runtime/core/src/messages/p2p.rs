@@ -21,6 +21,17 @@ use crate::var::live::live_u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deferred;
 
+/// What the fast path of a send does with a message to a peer on another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToFarPeer {
+    /// Posts it.
+    Post,
+    /// Posts it; it may be [`Deferred`].
+    Defer,
+    /// Leaves it to the general path.
+    Leave,
+}
+
 impl Messages {
     /// Starts a send. `None`: the send is complete already, and no request is needed.
     ///
@@ -81,14 +92,14 @@ impl Messages {
     }
 
     /// The fast path of sending, for a message of any size to any peer, if it can be posted immediately. Returns what
-    /// [`send_word`](Self::send_word) returns, or that the message may be deferred. `mode` is not synchronous.
+    /// [`send_word`](Self::send_word) returns, or that the message may be deferred.
     #[inline(always)]
     pub fn send_fast(
         &mut self,
         peer: Peer,
         (context, tag): (ContextId, i32),
         memory: UserMemory,
-        mode: Mode,
+        to_far: ToFarPeer,
     ) -> Option<Result<bool, Deferred>> {
         let bytes = memory.bytes() as u64;
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
@@ -100,8 +111,15 @@ impl Messages {
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
-        let sent = match self.pump.fabric.post_fast(to, head, body) {
-            None if mode == Mode::Deferrable => {
+        let posted = match (self.pump.fabric.post_fast(to, head, body), to_far) {
+            (Some(posted), _) => posted,
+            (None, ToFarPeer::Post) => {
+                if !self.pump.fabric.post_far_word(to, head, body) {
+                    return None;
+                }
+                true
+            }
+            (None, ToFarPeer::Defer) => {
                 let may_send = is_counted || self.counts_send();
                 if !may_send || !self.pump.fabric.post_far_deferrable(to, head, body) {
                     return None;
@@ -112,15 +130,10 @@ impl Messages {
                     false => Ok(true),
                 });
             }
-            None => self
-                .pump
-                .fabric
-                .post_far_word(to, head, body)
-                .then_some(true),
-            sent => sent,
-        }?;
+            (None, ToFarPeer::Leave) => return None,
+        };
         self.pump.traffic.count(peer, bytes);
-        Some(Ok(sent))
+        Some(Ok(posted))
     }
 
     /// Counts a send on the fast path. `false`: a poll for arrivals is due, so the send is left to the general path,
