@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which frames are deferred: those of a program that starts many sends in a row, a *burst*, and waits for them
-//! later. The first frames of a burst to a peer leave at once. The next ones are deferred: they leave when there are
-//! enough of them, with the next frame that is not deferrable, or with the next poll. This poll ends the burst. Polls
-//! between two sends of the burst neither send them nor end it. A pause of 0.1 ms ends it too.
+//! later. The first frames of a burst to a peer leave at once: eight, or one if the last burst to this peer was long.
+//! The next ones are deferred: they leave when there are enough of them, with the next frame that is not deferrable, or
+//! with the next poll. This poll ends the burst. Polls between two sends of the burst neither send them nor end it. A
+//! pause of 0.1 ms ends it too.
 //!
 //! Deferred short frames share a packet, the *open* one at the end of their peer's stream (`frame_list.rs`).
 
@@ -26,10 +27,12 @@ struct FrameBurst {
     peer: u32,
     /// Number of the burst, truncated.
     number: u32,
-    /// Time of the last frame that was deferred, in units of 1024 ns, truncated.
+    /// Time of the last frame from the last of the first ones on, in units of 1024 ns, truncated.
     last: u32,
     /// Number of frames; from some number on only modulo [`MOST_DEFERRED`].
     frames: u16,
+    /// Number of frames that are not deferred.
+    first_frames: u16,
     /// Length of the open packet; 0: there is none.
     open_bytes: u16,
     /// Number of the open packet.
@@ -52,6 +55,7 @@ impl FrameBurst {
         number: 0,
         last: 0,
         frames: 0,
+        first_frames: FIRST_FRAMES,
         open_bytes: 0,
         open: 0,
     };
@@ -81,13 +85,17 @@ impl FrameBursts {
             };
         }
         if burst.number != number {
+            burst.first_frames = match burst.frames < MOST_DEFERRED {
+                true => FIRST_FRAMES,
+                false => FIRST_AFTER_LONG,
+            };
             (burst.number, burst.frames) = (number, 0);
         }
         burst.frames = match burst.frames {
             u16::MAX => u16::MAX - MOST_DEFERRED + 1,
             frames => frames + 1,
         };
-        if burst.frames <= FIRST_FRAMES {
+        if burst.frames < burst.first_frames {
             return false;
         }
         #[allow(
@@ -95,11 +103,12 @@ impl FrameBursts {
             reason = "only the difference is used"
         )]
         let now = (clock_ns() / UNIT_NS) as u32;
-        let has_paused =
-            burst.frames > FIRST_FRAMES + 1 && now.wrapping_sub(burst.last) > PAUSE_UNITS;
-        burst.last = now;
-        if has_paused {
-            burst.frames = 1;
+        let before = std::mem::replace(&mut burst.last, now);
+        if burst.frames == burst.first_frames {
+            return false;
+        }
+        if now.wrapping_sub(before) > PAUSE_UNITS {
+            (burst.frames, burst.first_frames) = (1, FIRST_FRAMES);
             return false;
         }
         self.has_deferred = true;
@@ -128,7 +137,7 @@ impl FrameBursts {
     /// Whether frames to a peer are deferred, after `polls` polls.
     pub(super) fn is_deferring(&self, peer: u32, polls: u64) -> bool {
         let burst = &self.recent[place(peer)];
-        burst.peer == peer && burst.number == self.number(polls) && burst.frames > FIRST_FRAMES
+        burst.peer == peer && burst.number == self.number(polls) && burst.frames > burst.first_frames
     }
 
     /// The open packet to a peer.
@@ -188,6 +197,9 @@ fn place(peer: u32) -> usize {
 /// Number of frames of a burst to a peer that are not deferred. A program that starts a few sends to each peer, and
 /// then computes, expects them to arrive meanwhile.
 const FIRST_FRAMES: u16 = 8;
+/// The same after a burst of at least [`MOST_DEFERRED`] frames. If this burst is as long, all its frames leave before the
+/// program waits for them. The first one tells the peer that more will come.
+const FIRST_AFTER_LONG: u16 = 1;
 /// The deferred frames of a burst are sent whenever it has another this many frames.
 const MOST_DEFERRED: u16 = 64;
 /// A pause of this length between two sends ends a burst: a program that computes between its sends expects them to
@@ -221,6 +233,22 @@ mod tests {
         assert!(bursts.count(3, 9, || 0), "the count goes on");
         let times = (0..640).filter(|_| bursts.count(3, 9, || 0) && bursts.is_much(3));
         assert_eq!(times.count(), 10);
+    }
+
+    #[test]
+    fn after_a_long_burst_the_second_frame_is_deferred_already() {
+        let mut bursts = FrameBursts::new(2);
+        let lengths = [64, 63, 20, 640, 64, 2, 20];
+        let deferred = (0..).zip(lengths).map(|(polls, frames)| {
+            let frames = (0..frames).filter(|_| bursts.count(3, polls, || 0));
+            frames.count()
+        });
+        let wanted = [64 - 8, 63 - 1, 20 - 8, 640 - 8, 64 - 1, 2 - 1, 20 - 8];
+        assert!(deferred.eq(wanted));
+        (0..64).for_each(|_| _ = bursts.count(3, 10, || 0));
+        assert!(!bursts.count(3, 11, || 0));
+        assert!(!bursts.count(3, 11, || 200_000), "a pause");
+        assert!(!bursts.count(3, 11, || 200_000), "the burst was short");
     }
 
     #[test]
@@ -262,7 +290,8 @@ mod tests {
     #[test]
     fn a_pause_ends_a_burst() {
         let mut bursts = FrameBursts::new(2);
-        (0..8).for_each(|_| _ = bursts.count(3, 1, || unreachable!("not deferred")));
+        (0..7).for_each(|_| _ = bursts.count(3, 1, || unreachable!("not deferred")));
+        assert!(!bursts.count(3, 1, || 5 << 40));
         assert!(bursts.count(3, 1, || 5 << 40) && bursts.count(3, 1, || (5 << 40) + 50_000));
         assert!(!bursts.count(3, 1, || (5 << 40) + 200_000), "a pause");
         let deferred = (0..20).filter(|_| bursts.count(3, 1, || (5 << 40) + 200_000));
