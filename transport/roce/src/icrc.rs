@@ -6,27 +6,109 @@
 //! the variant fields set to ones (`format/network.rs`), the BTH with its byte 4 set to ones, and all bytes that
 //! follow, pad included. The ICRC follows the packet, least significant byte first.
 
+use std::net::SocketAddr;
+
 use crc32fast::Hasher;
 
-use crate::format::{Bth, ICRC_BYTES, NetworkHeaders};
+use crate::format::{Bth, ICRC_BYTES, NetworkError, NetworkHeaders};
+
+/// The part of an ICRC that covers the IP and UDP headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IcrcPrefix {
+    crc: u32,
+    /// Number of header bytes from the IPv4 id on; 0: the packet is IPv6.
+    bytes_from_id: u8,
+}
+
+impl From<&NetworkHeaders> for IcrcPrefix {
+    fn from(network: &NetworkHeaders) -> Self {
+        let mut crc = Hasher::new_with_initial(CRC_OF_8_ONES);
+        crc.update(network.as_bytes());
+        let from_id = network.bytes_from_id().unwrap_or(0);
+        Self {
+            crc: crc.finalize(),
+            bytes_from_id: u8::try_from(from_id).unwrap_or(0),
+        }
+    }
+}
+
+/// Prefixes computed recently. Most packets have the addresses and the length of one of the last few.
+#[derive(Debug)]
+pub struct RecentPrefixes([Option<RecentPrefix>; RECENT_PREFIXES]);
+
+#[derive(Clone, Copy, Debug)]
+struct RecentPrefix {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: u16,
+    prefix: IcrcPrefix,
+}
+
+impl Default for RecentPrefixes {
+    fn default() -> Self {
+        Self([None; RECENT_PREFIXES])
+    }
+}
+
+impl RecentPrefixes {
+    /// The prefix for the headers that the kernel writes ([`NetworkHeaders::assumed`]).
+    ///
+    /// # Errors
+    /// The addresses are of different IP versions.
+    #[inline(always)]
+    pub fn assumed(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        bytes: u16,
+    ) -> Result<IcrcPrefix, NetworkError> {
+        // Lengths are multiples of 4.
+        let recent = &mut self.0[usize::from(bytes / 4) % RECENT_PREFIXES];
+        match recent {
+            Some(it) if it.bytes == bytes && it.from == from && it.to == to => Ok(it.prefix),
+            _ => compute(recent, from, to, bytes),
+        }
+    }
+}
+
+#[inline(never)]
+fn compute(
+    recent: &mut Option<RecentPrefix>,
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: u16,
+) -> Result<IcrcPrefix, NetworkError> {
+    let prefix = IcrcPrefix::from(&NetworkHeaders::assumed(from, to, bytes)?);
+    *recent = Some(RecentPrefix {
+        from,
+        to,
+        bytes,
+        prefix,
+    });
+    Ok(prefix)
+}
 
 /// An ICRC that is being computed: of the headers first, then of the payload part by part, then of the pad.
 #[derive(Clone, Debug)]
 pub struct Icrc(Hasher);
 
 impl Icrc {
-    /// Begins with the headers: IP and UDP, then the BTH and extension headers.
-    pub fn new(network: &NetworkHeaders, headers: &[u8]) -> Self {
-        let mut icrc = Self(Hasher::new_with_initial(CRC_OF_8_ONES));
-        if let Some((head, rest)) = headers.split_first_chunk::<{ Bth::BYTES }>() {
+    /// Begins with the headers: IP and UDP, then the BTH and what follows it.
+    #[inline]
+    pub fn new(network: impl Into<IcrcPrefix>, headers: &[u8]) -> Self {
+        let mut icrc = Self(Hasher::new_with_initial(network.into().crc));
+        // Every update takes a fixed time beside that for its bytes.
+        if let Some((head, rest)) = headers.split_first_chunk::<MASKED_BYTES>() {
             let mut head = *head;
             head[4] = 0xff;
-            // Every update takes a fixed time beside that for its bytes.
-            let (bytes, len) = network.followed_by(&head);
-            icrc.0.update(&bytes[..len]);
+            icrc.0.update(&head);
             icrc.0.update(rest);
+        } else if headers.len() >= Bth::BYTES {
+            let mut head = [0; MASKED_BYTES];
+            head[..headers.len()].copy_from_slice(headers);
+            head[4] = 0xff;
+            icrc.0.update(&head[..headers.len()]);
         } else {
-            icrc.0.update(network.as_bytes());
             icrc.0.update(headers);
         }
         icrc
@@ -49,7 +131,8 @@ impl Icrc {
 }
 
 /// The packet without its ICRC; `None`: the ICRC is wrong.
-pub fn verify<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
+#[inline]
+pub fn verify(network: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     (Icrc::new(network, packet).finish() == *icrc).then_some(packet)
 }
@@ -60,14 +143,18 @@ pub fn verify<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8
 ///
 /// A CRC is linear: an id contributes the CRC of its own 16 bits, advanced over the bytes that follow it. So the
 /// difference between the computed and the received ICRC, moved back over as many bytes, must fit in 16 bits.
-pub fn verify_but_id<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
+pub fn verify_but_id(network: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
+    let network = network.into();
     let (packet, icrc) = carried.split_last_chunk()?;
     let assumed = Icrc::new(network, packet).finish();
     let difference = u32::from_le_bytes(assumed) ^ u32::from_le_bytes(*icrc);
     if difference == 0 {
         return Some(packet);
     }
-    let from_id = network.bytes_from_id()? + packet.len();
+    if network.bytes_from_id == 0 {
+        return None;
+    }
+    let from_id = usize::from(network.bytes_from_id) + packet.len();
     let id = multiplied(difference, back_over(from_id));
     u16::try_from(id).is_ok().then_some(packet)
 }
@@ -116,6 +203,9 @@ const BACK: [u32; 16] = {
 const ONE: u32 = 1 << 31;
 /// The polynomial of CRC-32; the lowest power is in the highest bit.
 const POLYNOMIAL: u32 = 0xedb8_8320;
+/// Number of bytes at the beginning of a packet that are copied to mask one of them.
+const MASKED_BYTES: usize = 64;
+const RECENT_PREFIXES: usize = 8;
 /// The CRC-32 of 8 bytes 0xff.
 const CRC_OF_8_ONES: u32 = !0xdebb_20e3;
 
@@ -243,6 +333,28 @@ mod tests {
         carried[3] ^= 1;
         assert_eq!(verify_but_id(&network, &carried), None);
         assert_eq!(verify_but_id(&network, &[0; 3]), None);
+    }
+
+    #[test]
+    fn recent_prefixes_are_those_of_their_addresses_and_length() {
+        const { assert!(RECENT_PREFIXES == 8, "52 takes the place of 20") };
+        let addresses: Vec<SocketAddr> = ["10.0.0.1:5", "10.0.0.1:6", "10.0.0.2:5"]
+            .map(|it| it.parse().unwrap())
+            .into();
+        let mut recent = RecentPrefixes::default();
+        for _ in 0..3 {
+            for bytes in [20, 24, 52, 21] {
+                for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2)] {
+                    let (from, to) = (addresses[from], addresses[to]);
+                    let anew = NetworkHeaders::assumed(from, to, bytes).unwrap();
+                    let wanted = IcrcPrefix::from(&anew);
+                    assert_eq!(recent.assumed(from, to, bytes), Ok(wanted));
+                    assert_eq!(recent.assumed(from, to, bytes), Ok(wanted));
+                }
+            }
+        }
+        let six = "[::1]:5".parse().unwrap();
+        assert!(recent.assumed(addresses[0], six, 20).is_err());
     }
 
     #[test]

@@ -137,7 +137,9 @@ impl FrameBursts {
     /// Whether frames to a peer are deferred, after `polls` polls.
     pub(super) fn is_deferring(&self, peer: u32, polls: u64) -> bool {
         let burst = &self.recent[place(peer)];
-        burst.peer == peer && burst.number == self.number(polls) && burst.frames > burst.first_frames
+        burst.peer == peer
+            && burst.number == self.number(polls)
+            && burst.frames > burst.first_frames
     }
 
     /// The open packet to a peer.

@@ -143,19 +143,6 @@ impl NetworkHeaders {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The headers as the ICRC covers them, and `next` behind them; and the length of both.
-    pub(crate) fn followed_by<const N: usize>(
-        &self,
-        next: &[u8; N],
-    ) -> ([u8; Self::BYTES_MAX + MOST_BEHIND_BYTES], usize) {
-        const { assert!(N <= MOST_BEHIND_BYTES) };
-        let mut bytes = [0; Self::BYTES_MAX + MOST_BEHIND_BYTES];
-        bytes[..Self::BYTES_MAX].copy_from_slice(&self.bytes);
-        let len = usize::from(self.len);
-        bytes[len..len + N].copy_from_slice(next);
-        (bytes, len + N)
-    }
-
     /// Number of header bytes from the IPv4 id on; `None`: the packet is IPv6.
     pub(crate) fn bytes_from_id(&self) -> Option<usize> {
         let is_four = self.bytes[0] >> 4 == 4;
@@ -244,8 +231,6 @@ impl std::error::Error for NetworkError {}
 
 /// Length of UDP header and ICRC in bytes.
 const BEHIND_IP_BYTES: u16 = 12;
-/// Largest number of bytes in [`NetworkHeaders::followed_by`].
-const MOST_BEHIND_BYTES: usize = super::Bth::BYTES;
 const UDP_BYTES: usize = 8;
 /// The protocol number of UDP.
 const UDP: u8 = 17;

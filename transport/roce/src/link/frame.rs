@@ -22,7 +22,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::format::NetworkHeaders;
-use crate::icrc;
+use crate::icrc::{self, IcrcPrefix};
 
 /// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,8 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
 /// A RoCE packet that was received in an Ethernet frame for the local address and port.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePayload<'a> {
-    /// The IP and UDP headers, as the ICRC covers them.
-    pub network: NetworkHeaders,
+    /// The part of the ICRC that covers the IP and UDP headers.
+    pub network: IcrcPrefix,
     /// The packet and its ICRC.
     pub bytes: &'a [u8],
     /// Address and port of the sender.
@@ -71,8 +71,8 @@ impl<'a> FramePayload<'a> {
     /// some id is accepted.
     pub fn verified(&self) -> Option<&'a [u8]> {
         match self.is_id_unknown {
-            true => icrc::verify_but_id(&self.network, self.bytes),
-            false => icrc::verify(&self.network, self.bytes),
+            true => icrc::verify_but_id(self.network, self.bytes),
+            false => icrc::verify(self.network, self.bytes),
         }
     }
 
@@ -88,12 +88,80 @@ impl<'a> FramePayload<'a> {
         let udp = datagram.get(ip.bytes..)?;
         let [from_port, to_port] = [udp.first_chunk::<2>()?, udp.get(2..4)?.first_chunk::<2>()?];
         (u16::from_be_bytes(*to_port) == port).then_some(Self {
-            network,
+            network: IcrcPrefix::from(&network),
             bytes,
             from: (ip.source, u16::from_be_bytes(*from_port)).into(),
             is_marked: ip.traffic & 3 == 3,
             is_id_unknown: false,
         })
+    }
+}
+
+/// The headers of packets received recently, and what was parsed from them. Most packets have the same headers as one
+/// of the last few, so these are not parsed again.
+#[derive(Debug, Default)]
+pub(super) struct RecentHeads([Option<RecentHead>; RECENT_HEADS]);
+
+#[derive(Clone, Copy, Debug)]
+struct RecentHead {
+    head: [u8; HEAD_BYTES_MAX],
+    network: IcrcPrefix,
+    from: SocketAddr,
+    is_marked: bool,
+    /// Length of the packet and its ICRC.
+    bytes: usize,
+}
+
+impl RecentHeads {
+    /// Parses a frame as [`FramePayload::parse`] does. The local address and port are the same in every call.
+    #[inline(always)]
+    pub(super) fn parse<'a>(
+        &mut self,
+        frame: &'a [u8],
+        address: IpAddr,
+        port: u16,
+    ) -> Option<FramePayload<'a>> {
+        match address {
+            IpAddr::V4(_) => self.parse_behind::<HEAD4_BYTES>(frame, address, port),
+            IpAddr::V6(_) => self.parse_behind::<HEAD_BYTES_MAX>(frame, address, port),
+        }
+    }
+
+    #[inline(always)]
+    fn parse_behind<'a, const HEAD: usize>(
+        &mut self,
+        frame: &'a [u8],
+        address: IpAddr,
+        port: u16,
+    ) -> Option<FramePayload<'a>> {
+        let (head, rest) = frame.split_first_chunk::<HEAD>()?;
+        // The low byte of the UDP length, which is a multiple of 4.
+        let recent = &mut self.0[usize::from(head[HEAD - 3] / 4) % RECENT_HEADS];
+        if let Some(recent) = recent
+            && recent.head.first_chunk() == Some(head)
+        {
+            return Some(FramePayload {
+                network: recent.network,
+                bytes: rest.get(..recent.bytes)?,
+                from: recent.from,
+                is_marked: recent.is_marked,
+                is_id_unknown: false,
+            });
+        }
+        let carried = FramePayload::parse(frame, address, port)?;
+        // Headers with IP options are longer.
+        if std::ptr::eq(carried.bytes.as_ptr(), rest.as_ptr()) {
+            let mut whole = [0; HEAD_BYTES_MAX];
+            whole[..HEAD].copy_from_slice(head);
+            *recent = Some(RecentHead {
+                head: whole,
+                network: carried.network,
+                from: carried.from,
+                is_marked: carried.is_marked,
+                bytes: carried.bytes.len(),
+            });
+        }
+        Some(carried)
     }
 }
 
@@ -221,6 +289,9 @@ pub(super) const ETHERNET_BYTES: usize = 14;
 const IP_BYTES: usize = 20;
 pub(super) const IP6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
+/// Length in bytes of the headers in front of a packet over IPv4.
+const HEAD4_BYTES: usize = ETHERNET_BYTES + IP_BYTES + UDP_BYTES;
+const RECENT_HEADS: usize = 4;
 const IPV4: [u8; 2] = [8, 0];
 pub(super) const IPV6: [u8; 2] = [0x86, 0xdd];
 pub(super) const ARP: [u8; 2] = [8, 6];

@@ -11,6 +11,7 @@ mod resolution;
 
 use std::net::{IpAddr, SocketAddr};
 
+use frame::RecentHeads;
 pub use frame::{FramePayload, HEAD_BYTES_MAX, Mac};
 use neighbours::NeighbourTable;
 use resolution::{ArpOperation, Resolution};
@@ -23,6 +24,7 @@ pub struct EthernetLink {
     port: u16,
     route: SubnetRoute,
     neighbours: NeighbourTable,
+    received: RecentHeads,
     /// Neighbours that have requested the local Ethernet address and were not sent a reply yet.
     requesters: Vec<(Mac, IpAddr)>,
 }
@@ -45,6 +47,7 @@ impl EthernetLink {
             port,
             route,
             neighbours: NeighbourTable::default(),
+            received: RecentHeads::default(),
             requesters: Vec::new(),
         }
     }
@@ -128,8 +131,9 @@ impl EthernetLink {
 
     /// Handles a received frame. Returns the packet in it, if it has one for the local address and port.
     pub fn receive<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<FramePayload<'a>> {
-        if let Some(carried) = FramePayload::parse(frame, self.address, self.port) {
-            return Some(carried);
+        let carried = self.received.parse(frame, self.address, self.port);
+        if carried.is_some() {
+            return carried;
         }
         if let Some(resolution) = Resolution::parse(frame) {
             self.handle_resolution(now_ns, &resolution);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 use crate::format::NetworkHeaders;
+use crate::icrc::IcrcPrefix;
 
 const NEAR: SubnetRoute = SubnetRoute {
     prefix_bits: 0,
@@ -58,14 +59,79 @@ fn first_packet_waits_for_arp_resolution() {
             there.local(),
             u16::try_from(packet.len() - 4).unwrap(),
         );
-        assert_eq!(carried.network, assumed.unwrap());
+        assert_eq!(carried.network, IcrcPrefix::from(&assumed.unwrap()));
     }
-    // RFC 791: the one's complement sum of the header, checksum included, is all ones.
-    let words = first[14..34]
+    assert!(has_right_checksum(&first) && has_right_checksum(&second));
+}
+
+/// RFC 791: the one's complement sum of an IPv4 header, checksum included, is all ones.
+fn has_right_checksum(frame: &[u8]) -> bool {
+    let words = frame[14..34]
         .chunks(2)
         .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
     let sum: u32 = words.sum();
-    assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    (sum & 0xffff) + (sum >> 16) == 0xffff
+}
+
+/// Two ends with these addresses, each with the Ethernet address of the other.
+fn met(addresses: [IpAddr; 2]) -> [EthernetLink; 2] {
+    let [mut here, mut there] = [1, 2]
+        .map(|last| EthernetLink::new(mac(last), addresses[usize::from(last) - 1], 4791, NEAR));
+    let to = there.local().to_string();
+    assert_eq!(wrap(&mut here, 0, b"x", &to), None);
+    let request = kept(&mut here, 0).unwrap();
+    assert!(there.receive(0, &request).is_none());
+    let reply = kept(&mut there, 0).unwrap();
+    assert!(here.receive(0, &reply).is_none());
+    while kept(&mut here, 0).is_some() {}
+    [here, there]
+}
+
+#[test]
+fn headers_are_right_for_every_length_and_receiver() {
+    for addresses in [["10.0.0.1", "10.255.3.2"], ["fe80::1", "fe80::2"]] {
+        let addresses = addresses.map(|it| it.parse().unwrap());
+        let [mut here, mut there] = met(addresses);
+        let to = there.local();
+        for bytes in (16..4000).chain([16, 4000, 20]) {
+            let mut frame = vec![0; bytes + here.head_bytes()];
+            let whole = here.wrap(0, &mut frame, bytes, to).unwrap();
+            assert_eq!(whole, frame.len());
+            assert!(to.is_ipv6() || has_right_checksum(&frame), "{bytes} bytes");
+            let carried = there.receive(0, &frame).unwrap();
+            let anew = FramePayload::parse(&frame, addresses[1], 4791).unwrap();
+            assert_eq!(carried.bytes.len(), bytes);
+            assert_eq!(carried.network, anew.network, "{bytes} bytes");
+        }
+        assert_eq!(here.wrap(0, &mut [0; 61], 20, to), None, "too short");
+        assert_eq!(here.wrap(0, &mut [0; 70_000], 65_530, to), None, "too long");
+    }
+}
+
+#[test]
+fn recently_parsed_headers_do_not_hide_a_change() {
+    for addresses in [["10.0.0.1", "10.0.0.2"], ["fe80::1", "fe80::2"]] {
+        let addresses = addresses.map(|it| it.parse().unwrap());
+        let [mut here, mut there] = met(addresses);
+        let to = there.local();
+        let frames = [40, 44, 48, 52, 56].map(|bytes| {
+            let mut frame = vec![7; bytes + here.head_bytes()];
+            here.wrap(0, &mut frame, bytes, to).unwrap();
+            frame
+        });
+        for (at, bit) in (0..8 * here.head_bytes()).enumerate() {
+            let whole = &frames[at % frames.len()];
+            assert!(there.receive(0, whole).is_some());
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            for frame in [&changed[..], &whole[..whole.len() - 1], whole] {
+                let anew = FramePayload::parse(frame, addresses[1], 4791);
+                let recent = there.receive(0, frame);
+                let of = |it: FramePayload<'_>| (it.network, it.bytes.len(), it.from, it.is_marked);
+                assert_eq!(recent.map(of), anew.map(of), "bit {bit}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -206,7 +272,7 @@ fn ipv6_neighbours_are_discovered() {
     assert_eq!((carried.bytes, carried.from), (&b"first"[..], here.local()));
     assert!(!carried.is_marked);
     let assumed = NetworkHeaders::assumed(here.local(), there.local(), 1).unwrap();
-    assert_eq!(carried.network, assumed);
+    assert_eq!(carried.network, IcrcPrefix::from(&assumed));
     let mut marked = first.clone();
     marked[15] |= 0x30;
     assert!(there.receive(0, &marked).unwrap().is_marked);

@@ -53,6 +53,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use roce::format::Packet;
+use roce::icrc::RecentPrefixes;
 use roce::link::FramePayload;
 use roce::{DatagramPair, ReceiveQueue, RoceSge};
 
@@ -80,6 +81,8 @@ pub(crate) struct RocePort<C> {
     queues: RoceQueues,
     limits: RocePortLimits,
     counts: Arc<PortCounts>,
+    /// For outgoing packets.
+    prefixes: RecentPrefixes,
     /// Whether a turn was made since completions of sends were last polled.
     has_turned: bool,
     /// Whether packets have arrived since the last [`take_activity`](super::port::VerbsPort::take_activity).
@@ -175,7 +178,7 @@ impl<C: Carrier> RocePort<C> {
         if self.carrier.has_unsent() {
             self.carrier.flush();
         }
-        let mut exit = PacketWriter::new(&mut self.carrier, &self.counts);
+        let mut exit = PacketWriter::new(&mut self.carrier, &self.counts, &mut self.prefixes);
         let burst = self.limits.burst_packets;
         for sent in 0..2 * burst {
             if sent >= burst && !exit.is_in_batch() {

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use dpdk_sys::{InPlaceMemory, Loan};
-use roce::format::{Headers, ICRC_BYTES, NetworkHeaders, PAYLOAD_BYTES_MAX, PORT};
+use roce::format::{Headers, ICRC_BYTES, PAYLOAD_BYTES_MAX, PORT};
+use roce::icrc::{IcrcPrefix, RecentPrefixes};
 use roce::link::FramePayload;
 
 use super::writing::PacketRest;
@@ -104,21 +105,33 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     }
 }
 
-/// A packet that arrived as a UDP datagram, whose headers the system has removed.
-pub(super) fn assumed(
+/// The part of the ICRC that covers the headers of a datagram of `bytes` bytes, which the system has removed. `None`:
+/// the datagram cannot be a packet.
+pub(super) fn prefix_of(
+    recent: &mut RecentPrefixes,
+    bytes: usize,
+    from: SocketAddr,
+    local: SocketAddr,
+) -> Option<IcrcPrefix> {
+    let packet = u16::try_from(bytes.checked_sub(ICRC_BYTES)?).ok()?;
+    recent.assumed(from, local, packet).ok()
+}
+
+/// A packet that arrived as a UDP datagram.
+pub(super) fn of_datagram(
     bytes: &[u8],
     from: SocketAddr,
     local: SocketAddr,
-) -> Option<FramePayload<'_>> {
-    let packet = u16::try_from(bytes.len().checked_sub(ICRC_BYTES)?).ok()?;
-    Some(FramePayload {
-        network: NetworkHeaders::assumed(from, local, packet).ok()?,
+    network: IcrcPrefix,
+) -> FramePayload<'_> {
+    FramePayload {
+        network,
         bytes,
         from,
         is_marked: false,
         // Adapters send only to this UDP port, with arbitrary IP identification fields.
         is_id_unknown: local.port() == PORT,
-    })
+    }
 }
 
 /// Longest packet: headers, payload, pad and checksum.

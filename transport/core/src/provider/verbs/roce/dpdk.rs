@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use dpdk_sys::{DpdkPort, InPlaceMemory, Loan};
-use roce::format::{NetworkHeaders, PORT};
+use roce::format::PORT;
+use roce::icrc::IcrcPrefix;
 use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
 use super::super::settings::NetworkSettings;
@@ -40,7 +41,7 @@ struct DpdkPacket {
     frame: usize,
     at: usize,
     bytes: usize,
-    network: NetworkHeaders,
+    network: IcrcPrefix,
     from: SocketAddr,
     is_marked: bool,
 }

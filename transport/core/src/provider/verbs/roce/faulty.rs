@@ -7,11 +7,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use roce::icrc::RecentPrefixes;
 use roce::link::FramePayload;
 
 use dpdk_sys::{InPlaceMemory, Loan};
 
-use super::carrier::{Carrier, PACKET_BYTES, assumed};
+use super::carrier::{Carrier, PACKET_BYTES, of_datagram, prefix_of};
 use crate::provider::sim::SimRandom;
 
 /// Faults of packets, each per thousand.
@@ -240,7 +241,10 @@ impl Carrier for Faulty {
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let received = self.received.get(index)?;
-        assumed(&received.bytes, received.from, self.local)
+        let (bytes, from) = (&received.bytes, received.from);
+        let recent = &mut RecentPrefixes::default();
+        let network = prefix_of(recent, bytes.len(), from, self.local)?;
+        Some(of_datagram(bytes, from, self.local, network))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use roce::format::{DEFAULT_PARTITION, PORT};
+use roce::icrc::RecentPrefixes;
 use roce::{DatagramConfig, DatagramPair, MESSAGE_BYTES_MAX, PathMtu, ReceiveQueue};
 
 use super::super::NetTerms;
@@ -133,6 +134,7 @@ impl<C: Carrier> RocePort<C> {
             queues,
             limits,
             counts: Arc::default(),
+            prefixes: RecentPrefixes::default(),
             has_turned: false,
             has_activity: false,
             is_corked: false,

@@ -8,9 +8,10 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use roce::format::PORT;
+use roce::icrc::{IcrcPrefix, RecentPrefixes};
 use roce::link::FramePayload;
 
-use super::carrier::{Carrier, assumed};
+use super::carrier::{Carrier, of_datagram, prefix_of};
 use super::claim::PortClaim;
 use super::connected::ConnectedSockets;
 use super::direct::DirectSocket;
@@ -35,8 +36,9 @@ pub(crate) struct Udp {
     /// Sockets for sending to frequent destinations.
     connected: ConnectedSockets,
     buffers: RecvBuffers,
-    /// Position and source of each received packet.
+    /// The received packets.
     packets: Vec<UdpPacket>,
+    prefixes: RecentPrefixes,
 }
 
 /// A received packet.
@@ -45,6 +47,8 @@ struct UdpPacket {
     at: usize,
     bytes: usize,
     from: SocketAddr,
+    /// `None`: it cannot be a packet.
+    network: Option<IcrcPrefix>,
 }
 
 impl Udp {
@@ -86,6 +90,7 @@ impl Udp {
             connected: ConnectedSockets::new(local),
             buffers: RecvBuffers::new(),
             packets: Vec::new(),
+            prefixes: RecentPrefixes::default(),
         })
     }
 
@@ -129,7 +134,12 @@ impl Udp {
             while left != 0 {
                 let bytes = left.min(batch.packet_bytes);
                 let from = batch.from;
-                self.packets.push(UdpPacket { at, bytes, from });
+                self.packets.push(UdpPacket {
+                    at,
+                    bytes,
+                    from,
+                    network: prefix_of(&mut self.prefixes, bytes, from, self.local),
+                });
                 (at, left) = (at + bytes, left - bytes);
             }
         }
@@ -234,8 +244,12 @@ impl Carrier for Udp {
     }
 
     fn received(&self, index: usize) -> Option<FramePayload<'_>> {
-        let UdpPacket { at, bytes, from } = *self.packets.get(index)?;
-        assumed(self.buffers.bytes.get(at..at + bytes)?, from, self.local)
+        let packet = self.packets.get(index)?;
+        let bytes = self
+            .buffers
+            .bytes
+            .get(packet.at..packet.at + packet.bytes)?;
+        Some(of_datagram(bytes, packet.from, self.local, packet.network?))
     }
 
     fn shows_room(&self) -> bool {

@@ -12,11 +12,9 @@
 //! dropped as damaged. If memory changes while a peer reads it, the response may be dropped as damaged, too; its
 //! retransmission is a copy.
 
-use std::net::SocketAddr;
-
 use dpdk_sys::LentPart;
-use roce::format::{ICRC_BYTES, NetworkHeaders};
-use roce::icrc::Icrc;
+use roce::format::ICRC_BYTES;
+use roce::icrc::{Icrc, IcrcPrefix, RecentPrefixes};
 use roce::{OutgoingPacket, PacketPayload, RoceSge};
 
 use super::super::port::PortCounts;
@@ -28,17 +26,23 @@ use super::regions::RoceRegions;
 pub(super) struct PacketWriter<'a, C> {
     carrier: &'a mut C,
     counts: &'a PortCounts,
+    prefixes: &'a mut RecentPrefixes,
     /// Payloads of at least this size, in bytes, are sent in place.
     lends_from: u32,
 }
 
 impl<'a, C: Carrier> PacketWriter<'a, C> {
     /// A writer to this carrier; packets sent in place are counted in `counts`.
-    pub(super) fn new(carrier: &'a mut C, counts: &'a PortCounts) -> Self {
+    pub(super) fn new(
+        carrier: &'a mut C,
+        counts: &'a PortCounts,
+        prefixes: &'a mut RecentPrefixes,
+    ) -> Self {
         Self {
             lends_from: carrier.lends_from(),
             carrier,
             counts,
+            prefixes,
         }
     }
 
@@ -66,9 +70,11 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
 
     /// Queues a packet with a copy of its payload.
     pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
-        let from = self.carrier.source(outgoing.to);
+        let Some(network) = self.prefix(outgoing) else {
+            return;
+        };
         let buffer = self.carrier.buffer();
-        let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
+        let bytes = buffer.and_then(|buffer| write(outgoing, regions, network, buffer));
         if let Some(bytes) = bytes {
             self.carrier.push(bytes, outgoing.to);
         }
@@ -81,9 +87,11 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         regions: &RoceRegions,
         at: (RoceSge, LentPart),
     ) {
-        let from = self.carrier.source(outgoing.to);
+        let Some(network) = self.prefix(outgoing) else {
+            return;
+        };
         let buffer = self.carrier.buffer();
-        let written = buffer.and_then(|buffer| write_head(outgoing, at, from, buffer));
+        let written = buffer.and_then(|buffer| write_head(outgoing, at, network, buffer));
         let Some((bytes, behind)) = written else {
             return;
         };
@@ -97,6 +105,14 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         if let Some(bytes) = copied {
             self.carrier.push(bytes, outgoing.to);
         }
+    }
+
+    /// The part of the packet's ICRC that covers the IP and UDP headers.
+    #[inline(always)]
+    fn prefix(&mut self, outgoing: &OutgoingPacket<'_>) -> Option<IcrcPrefix> {
+        let from = self.carrier.source(outgoing.to);
+        let bytes = u16::try_from(outgoing.bytes()).ok()?;
+        self.prefixes.assumed(from, outgoing.to, bytes).ok()
     }
 }
 
@@ -156,30 +172,27 @@ fn lent(
 fn write_head(
     outgoing: &OutgoingPacket<'_>,
     (piece, part): (RoceSge, LentPart),
-    from: SocketAddr,
+    network: IcrcPrefix,
     to: &mut [u8],
 ) -> Option<(usize, PacketRest)> {
-    let bytes = outgoing.bytes();
-    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let at = outgoing.headers.write_to(to)?;
     let behind = PacketRest {
         part,
         piece,
         pad: outgoing.pad(),
-        icrc: Icrc::new(&network, to.get(..at)?),
+        icrc: Icrc::new(network, to.get(..at)?),
     };
     Some((at, behind))
 }
 
-/// Writes a whole packet with the source address `from`; returns its length.
+/// Writes a whole packet; returns its length.
 fn write(
     outgoing: &OutgoingPacket<'_>,
     regions: &RoceRegions,
-    from: SocketAddr,
+    network: IcrcPrefix,
     to: &mut [u8],
 ) -> Option<usize> {
     let bytes = outgoing.bytes();
-    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let (packet, rest) = to.split_at_mut_checked(bytes)?;
     let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
     let at = outgoing.headers.write_to(packet)?;
@@ -192,6 +205,6 @@ fn write(
         PacketPayload::Sge(piece) => regions.gather(piece, payload).ok()?,
     }
     pad.fill(0);
-    *checksum = Icrc::new(&network, packet).finish();
+    *checksum = Icrc::new(network, packet).finish();
     Some(bytes + ICRC_BYTES)
 }
