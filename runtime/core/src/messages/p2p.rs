@@ -130,7 +130,11 @@ impl Messages {
                     false => Ok(true),
                 });
             }
-            (None, ToFarPeer::Leave) => return None,
+            (None, ToFarPeer::Leave) => {
+                // The general path counts the send.
+                self.sends_since_poll -= u32::from(is_counted);
+                return None;
+            }
         };
         self.pump.traffic.count(peer, bytes);
         Some(Ok(posted))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which frames are deferred: those of a program that starts many sends in a row, a *burst*, and waits for them
-//! later. The first frames of a burst to a peer leave at once: eight, or one if the last burst to this peer was long.
+//! later. The first frames of a burst to a peer leave at once: eight, or one if a long burst to this peer has just ended.
 //! The next ones are deferred: they leave when there are enough of them, with the next frame that is not deferrable, or
 //! with the next poll. This poll ends the burst. Polls between two sends of the burst neither send them nor end it. A
 //! pause of 0.1 ms ends it too.
@@ -105,6 +105,10 @@ impl FrameBursts {
         let now = (clock_ns() / UNIT_NS) as u32;
         let before = std::mem::replace(&mut burst.last, now);
         if burst.frames == burst.first_frames {
+            let is_short = burst.first_frames == FIRST_AFTER_LONG;
+            if is_short && now.wrapping_sub(before) > LONG_AGO_UNITS {
+                burst.first_frames = FIRST_FRAMES;
+            }
             return false;
         }
         if now.wrapping_sub(before) > PAUSE_UNITS {
@@ -199,9 +203,11 @@ fn place(peer: u32) -> usize {
 /// Number of frames of a burst to a peer that are not deferred. A program that starts a few sends to each peer, and
 /// then computes, expects them to arrive meanwhile.
 const FIRST_FRAMES: u16 = 8;
-/// The same after a burst of at least [`MOST_DEFERRED`] frames. If this burst is as long, all its frames leave before the
-/// program waits for them. The first one tells the peer that more will come.
+/// The same after a burst of at least [`MOST_DEFERRED`] frames. If this burst is as long, its frames leave before the
+/// program waits for them. The first one shows the peer that more will come.
 const FIRST_AFTER_LONG: u16 = 1;
+/// A burst that ended longer ago than this has no effect on the next one: the program does not send all the time.
+const LONG_AGO_UNITS: u32 = 1000;
 /// The deferred frames of a burst are sent whenever it has another this many frames.
 const MOST_DEFERRED: u16 = 64;
 /// A pause of this length between two sends ends a burst: a program that computes between its sends expects them to
@@ -251,6 +257,9 @@ mod tests {
         assert!(!bursts.count(3, 11, || 0));
         assert!(!bursts.count(3, 11, || 200_000), "a pause");
         assert!(!bursts.count(3, 11, || 200_000), "the burst was short");
+        (0..64).for_each(|_| _ = bursts.count(3, 12, || 0));
+        let late = (0..20).filter(|_| bursts.count(3, 13, || 2_000_000));
+        assert_eq!(late.count(), 20 - 8, "the long burst was long ago");
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //! Each socket takes a system call to read, so there is one direct socket at most, and the main socket is read only now
 //! and then while there is one. When packets of other peers become frequent, the direct socket is closed.
 //!
-//! No packet is lost or overtakes an earlier one at the changes: after the opening, the main socket is first read until
-//! it is empty; before the closing, the socket is connected to nobody and read until it is empty. Only a packet that
-//! arrives between `bind` and `connect` may overtake others.
+//! The changes lose and reorder no packets, except for those that the system is delivering at that moment, which are sent
+//! again: after the opening, the main socket is first read until it is empty; before the closing, the socket is
+//! connected to nobody and read until it is empty. A packet of another peer that arrives between `bind` and `connect`
+//! may be overtaken by its successors.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -36,8 +37,9 @@ struct OpenSocket {
     socket: RecvSocket,
     peer: SocketAddr,
     phase: Phase,
-    /// Number of receive calls.
+    /// Number of receive calls since the main socket was read first, and the time of that call.
     calls: u32,
+    main_ns: u64,
     /// Rises with packets of the peer, falls with those of others.
     balance: u32,
 }
@@ -50,8 +52,9 @@ enum Phase {
     Mixed,
     /// Only packets of the peer arrive.
     Connected,
-    /// No more packets arrive. The socket is closed when it is empty.
-    Ending,
+    /// No more packets arrive. The socket is closed when it was found empty twice: the first time the system may still
+    /// have been delivering one.
+    Ending { was_empty: bool },
 }
 
 impl DirectSocket {
@@ -72,16 +75,28 @@ impl DirectSocket {
         open.is_some_and(|open| open.phase != Phase::MainFirst)
     }
 
-    /// Whether the next receive call reads this socket first. Counts the call.
-    pub(super) fn is_next(&mut self) -> bool {
+    /// Whether the receive call at `now_ns` reads this socket first. Counts the call.
+    pub(super) fn is_next(&mut self, now_ns: u64) -> bool {
         let Some(open) = &mut self.open else {
             return false;
         };
-        open.calls = open.calls.wrapping_add(1);
+        open.calls += 1;
         match open.phase {
-            Phase::MainFirst => false,
-            Phase::Mixed | Phase::Ending => true,
-            Phase::Connected => open.calls % MAIN_EVERY != 0,
+            Phase::MainFirst => {
+                if open.calls >= MOST_MAIN_FIRST {
+                    open.phase = Phase::Mixed;
+                }
+                false
+            }
+            Phase::Mixed | Phase::Connected => {
+                let is_due = open.calls >= MAIN_EVERY
+                    || now_ns.saturating_sub(open.main_ns) >= MAIN_EVERY_NS;
+                if is_due {
+                    (open.calls, open.main_ns) = (0, now_ns);
+                }
+                !is_due
+            }
+            Phase::Ending { .. } => true,
         }
     }
 
@@ -106,13 +121,14 @@ impl DirectSocket {
                 open.socket.set_source(open.peer);
                 open.phase = Phase::Connected;
             }
-            (Phase::Ending, 0) => self.open = None,
+            (Phase::Ending { was_empty: true }, 0) => self.open = None,
+            (Phase::Ending { .. }, 0) => open.phase = Phase::Ending { was_empty: true },
             (_, 0) => {}
             _ => {
                 open.balance = MOST_BALANCE.min(open.balance + 1);
                 if packets > 1 {
                     // Many packets of this peer must not delay those of others.
-                    open.calls = MAIN_EVERY - 1;
+                    open.calls = MAIN_EVERY;
                 }
             }
         }
@@ -153,6 +169,7 @@ impl DirectSocket {
                     peer: from,
                     phase: Phase::MainFirst,
                     calls: 0,
+                    main_ns: 0,
                     balance: MOST_BALANCE,
                 });
             }
@@ -167,28 +184,26 @@ impl OpenSocket {
     fn others_have_sent(&mut self, batches: usize) {
         let weight = u32::try_from(batches).unwrap_or(u32::MAX);
         let weight = weight.saturating_mul(OTHERS_WEIGHT);
-        self.balance = match self.balance.checked_sub(weight) {
-            Some(balance) => balance,
-            None => {
-                self.phase = Phase::Ending;
-                // A closed socket would do as well, but a child of this process may have a copy of it.
-                _ = disconnect(self.socket.socket());
-                0
-            }
-        };
+        if let Some(balance) = self.balance.checked_sub(weight) {
+            self.balance = balance;
+            return;
+        }
+        // Closing it is not enough: a child of this process may have a copy.
+        match disconnect(self.socket.socket()) {
+            Ok(()) => self.phase = Phase::Ending { was_empty: false },
+            Err(_) => self.balance = MOST_BALANCE,
+        }
     }
 }
 
 /// Opens a socket at the address and port of the main one, connected to this peer.
 fn open(main: &UdpSocket, peer: SocketAddr) -> io::Result<UdpSocket> {
     let local = main.local_addr()?;
-    let socket = system::bind_beside(main, local)?;
+    let socket = system::bind_beside(main, local, super::udp::WANTED_ROOM_BYTES)?;
     socket.connect(peer)?;
-    socket.set_nonblocking(true)?;
     if local.is_ipv6() {
         system::take_unchecked(&socket)?;
     }
-    system::set_buffers(&socket, super::udp::WANTED_ROOM_BYTES);
     Ok(socket)
 }
 
@@ -200,8 +215,12 @@ fn disconnect(socket: &UdpSocket) -> io::Result<()> {
 
 /// The direct socket is opened after this many receive calls in a row with packets of one peer.
 const OPEN_AFTER: u32 = 1024;
-/// While there is a direct socket, one in this many receive calls reads the main socket first.
+/// While there is a direct socket, the main socket is read first after this many receive calls, and after this time: a
+/// process that seldom calls must not find the packets of other peers late.
 const MAIN_EVERY: u32 = 16;
+const MAIN_EVERY_NS: u64 = 5000;
+/// Maximum number of receive calls that read only the main socket.
+const MOST_MAIN_FIRST: u32 = 64;
 /// Upper limit and first value of the balance.
 const MOST_BALANCE: u32 = 256;
 /// A batch of another peer lowers the balance by this.
@@ -295,9 +314,9 @@ mod tests {
     #[test]
     fn each_peer_is_served_while_another_has_the_direct_socket() {
         let (mut udp, mut peers) = (carrier(), [Peer::new(), Peer::new()]);
-        for _ in 0..=OPEN_AFTER {
+        for _ in 0..OPEN_AFTER {
             peers[0].send(&udp);
-            receive_all(&mut udp, &mut peers);
+            assert_eq!(udp.receive(), 1);
         }
         // The frequent peer always has packets.
         for flood in [1, 5] {
@@ -308,7 +327,7 @@ mod tests {
                 let count = udp.receive();
                 (0..count).any(|index| udp.received(index).unwrap().from == waiting)
             });
-            assert!(calls.unwrap() <= MAIN_EVERY);
+            assert!(calls.unwrap() <= MOST_MAIN_FIRST + MAIN_EVERY);
         }
     }
 
@@ -328,21 +347,32 @@ mod tests {
         }
         assert!(direct.open.is_none());
         for _ in 0..=OPEN_AFTER {
-            assert!(!direct.is_next() && direct.take_new().is_none());
+            assert!(!direct.is_next(0) && direct.take_new().is_none());
             direct.main_has_received(&main, &[batch(frequent)]);
         }
         assert!(direct.take_new().is_some() && direct.take_new().is_none());
-        assert!(!direct.is_next() && !direct.is_open(), "the main one first");
+        assert!(
+            !direct.is_next(0) && !direct.is_open(),
+            "the main one first"
+        );
         direct.main_has_received(&main, &[]);
-        assert!(direct.is_next() && direct.is_open());
+        assert!(direct.is_next(0) && direct.is_open());
         direct.has_received(0);
+        assert!(direct.is_next(4_000));
+        assert!(!direct.is_next(6_000), "the main one is read in time");
+        assert!(direct.is_next(6_000));
         for _ in 0..MOST_BALANCE / OTHERS_WEIGHT {
             direct.main_has_received(&main, &[batch(other)]);
-            assert_ne!(direct.open.as_ref().unwrap().phase, Phase::Ending);
+            assert_eq!(direct.open.as_ref().unwrap().phase, Phase::Connected);
         }
         direct.main_has_received(&main, &[batch(other)]);
-        assert!(direct.is_next() && direct.is_open(), "it may have packets");
-        direct.has_received(0);
+        for packets in [1, 0, 0] {
+            assert!(
+                direct.is_next(1 << 40) && direct.is_open(),
+                "it may have some"
+            );
+            direct.has_received(packets);
+        }
         assert!(direct.open.is_none());
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A socket from which packets are received, one or several at a time ([`RecvHistory`] decides).
 
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 
 use super::recv_mode::{RecvHistory, RecvMode};
@@ -62,9 +63,19 @@ impl RecvSocket {
 
     /// Receives batches of packets into the first buffers, one batch each; returns the number of batches.
     pub(super) fn receive(&mut self, buffers: &mut RecvBuffers) -> usize {
+        // Errors concern packets sent before, not received ones: the second call returns what waits.
+        match self.try_receive(buffers) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => self.try_receive(buffers).unwrap_or(0),
+        }
+    }
+
+    #[inline(always)]
+    fn try_receive(&self, buffers: &mut RecvBuffers) -> io::Result<usize> {
         let (socket, batches) = (&self.socket, &mut buffers.batches);
         let (bytes, most) = (&mut buffers.bytes, RecvBuffers::BYTES);
-        let count = match self.history.next() {
+        match self.history.next() {
             RecvMode::Single => {
                 let buffer = bytes.get_mut(..most).unwrap_or_default();
                 let received = match self.source {
@@ -84,9 +95,7 @@ impl RecvSocket {
             RecvMode::Batches => {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, bytes, most, batches)
             }
-        };
-        // Errors are ignored: they concern packets sent before, not received ones.
-        count.unwrap_or(0)
+        }
     }
 
     /// Records the number of packets of the last call, and adapts the next ones.
@@ -94,5 +103,37 @@ impl RecvSocket {
         if let Some(coalesces) = self.history.found(packets) {
             system::coalesce(&self.socket, coalesces);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_sent_packet_hides_no_received_one() {
+        let bound = |port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let (here, there) = (bound(0), bound(0));
+        let peer = there.local_addr().unwrap();
+        here.connect(peer).unwrap();
+        here.set_nonblocking(true).unwrap();
+        drop(there);
+        // The system reports that the port is closed.
+        here.send(&[1]).unwrap();
+        let there = bound(peer.port());
+        there
+            .send_to(&[1, 2, 3], here.local_addr().unwrap())
+            .unwrap();
+        let mut socket = RecvSocket::new(here, false);
+        socket.set_source(peer);
+        let mut buffers = RecvBuffers::new();
+        assert_eq!(socket.receive(&mut buffers), 1);
+        assert_eq!(
+            (buffers.batches[0].bytes, buffers.batches[0].from),
+            (3, peer)
+        );
+        assert_eq!(socket.receive(&mut buffers), 0);
     }
 }

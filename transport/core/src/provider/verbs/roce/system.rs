@@ -268,7 +268,8 @@ impl SocketName {
 /// the socket whose place in the group, from 0 on in the order of binding, is at byte `at` of the datagram's payload.
 pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocket> {
     // The socket is bound before it gets its filter: a socket with a filter could not join an existing group.
-    let socket = bind_shared(address)?;
+    let socket = shared_socket(address)?;
+    bind(&socket, address)?;
     let load = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     let give = libc::BPF_RET | libc::BPF_A;
     let mut filter = [(load, at), (give, 0)].map(|(code, k)| libc::sock_filter {
@@ -288,20 +289,27 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     Ok(socket)
 }
 
-/// Binds a socket to the address and port of `main`, which is bound to them already. Until it is connected, it may
-/// receive datagrams in place of `main`.
-pub(super) fn bind_beside(main: &UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
+/// Binds a socket to the address and port of `main`, which is bound to them already, with buffers of `room_bytes`. Until
+/// it is connected, it may receive datagrams in place of `main`.
+pub(super) fn bind_beside(
+    main: &UdpSocket,
+    address: SocketAddr,
+    room_bytes: libc::c_int,
+) -> io::Result<UdpSocket> {
+    let socket = shared_socket(address)?;
+    socket.set_nonblocking(true)?;
+    set_buffers(&socket, room_bytes);
     set_option(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    let socket = bind_shared(address);
+    let bound = bind(&socket, address);
     // No further socket may be bound there.
     set_option(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
-    let socket = socket?;
+    bound?;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
     Ok(socket)
 }
 
-/// Binds a socket to an address and port that sockets of this user may share.
-fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
+/// A socket for an address and port that sockets of this user may share, not bound yet.
+fn shared_socket(address: SocketAddr) -> io::Result<UdpSocket> {
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,
         SocketAddr::V6(_) => libc::AF_INET6,
@@ -310,11 +318,14 @@ fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
     // SAFETY: takes no memory.
     let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    Ok(socket)
+}
+
+fn bind(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
     let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
     // SAFETY: `bind` reads `length` bytes of the address, which lives until it returns.
-    of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;
-    Ok(socket)
+    of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) }).map(|_| ())
 }
 
 /// Accepts IPv6 datagrams without a UDP checksum too. Adapters send such datagrams, since RoCE packets have their own

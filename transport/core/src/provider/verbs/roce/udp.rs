@@ -39,6 +39,8 @@ pub(crate) struct Udp {
     /// The received packets.
     packets: Vec<UdpPacket>,
     prefixes: RecentPrefixes,
+    /// Time at the beginning of this turn.
+    begin_ns: u64,
 }
 
 /// A received packet.
@@ -91,6 +93,7 @@ impl Udp {
             buffers: RecvBuffers::new(),
             packets: Vec::new(),
             prefixes: RecentPrefixes::default(),
+            begin_ns: 0,
         })
     }
 
@@ -131,7 +134,8 @@ impl Udp {
         self.packets.clear();
         for (index, batch) in batches.iter().enumerate() {
             let (mut at, mut left) = (index * RecvBuffers::BYTES, batch.bytes);
-            while left != 0 {
+            // An empty datagram counts as a packet: its socket was not empty.
+            loop {
                 let bytes = left.min(batch.packet_bytes);
                 let from = batch.from;
                 self.packets.push(UdpPacket {
@@ -141,6 +145,9 @@ impl Udp {
                     network: prefix_of(&mut self.prefixes, bytes, from, self.local),
                 });
                 (at, left) = (at + bytes, left - bytes);
+                if left == 0 {
+                    break;
+                }
             }
         }
         socket.found(self.packets.len());
@@ -170,6 +177,11 @@ impl Carrier for Udp {
 
     fn now_ns(&self) -> u64 {
         wait::monotonic_ns()
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.begin_ns = self.now_ns();
+        self.begin_ns
     }
 
     fn local(&self) -> SocketAddr {
@@ -228,7 +240,7 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self) -> usize {
-        let is_direct = self.direct.is_next();
+        let is_direct = self.direct.is_next(self.begin_ns);
         match self.receive_from(is_direct) {
             0 if !is_direct && self.direct.is_open() => self.receive_from(true),
             count => count,
@@ -236,7 +248,7 @@ impl Carrier for Udp {
     }
 
     fn receive_any(&mut self) -> usize {
-        let is_direct = self.direct.is_next();
+        let is_direct = self.direct.is_next(self.begin_ns);
         match self.receive_from(is_direct) {
             0 => self.receive_from(!is_direct),
             count => count,
