@@ -76,6 +76,11 @@ pub fn intercomm_create(
             "the process with world rank {} is in both groups, which must have none in common",
             both.0
         );
+        // Only the leader that chose the id returns it: another process may get it a second time as a member of both
+        // groups, when the id is already used by a newer communicator.
+        if leader == local.rank && context != 0 {
+            mpi.visit(|universe| universe.release_context(ContextId(context)));
+        }
         return Err(Error::new(ErrorClass::COMM, detail));
     }
     let context = match context {

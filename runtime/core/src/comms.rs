@@ -90,9 +90,9 @@ impl Comms {
         self.contexts.reserve()
     }
 
-    /// Returns a reserved context id that is not needed.
-    pub(crate) fn release_context(&mut self, context: ContextId) {
-        self.contexts.release(context);
+    /// Returns a reserved context id that is not needed; `false`: another process has reserved it.
+    pub(crate) fn release_context(&mut self, context: ContextId) -> bool {
+        self.contexts.release(context)
     }
 
     /// The context id that this process proposes when the members of a communicator agree on one. It is at least

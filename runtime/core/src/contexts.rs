@@ -45,12 +45,14 @@ impl Contexts {
         Some(context)
     }
 
-    /// Returns a reserved context id. It is reused only if it was reserved last.
-    pub(crate) fn release(&mut self, context: ContextId) {
+    /// Returns a reserved context id; `false`: it is not an id of this process. It is reused only if it was reserved
+    /// last.
+    pub(crate) fn release(&mut self, context: ContextId) -> bool {
         let last = self.handed_out.checked_sub(1);
         if last.and_then(|last| nth_of(self.rank, last)) == Some(context) {
             self.handed_out -= 1;
         }
+        is_of(self.rank, context)
     }
 
     /// The lowest context id of at least `from` on which members can agree and which this process does not use; `None`:
@@ -85,6 +87,13 @@ fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     let is_within = u64::from(turn) < 1 << room;
     let number = u32::try_from(code << room).ok()? | turn;
     is_within.then_some(ContextId(number * CONTEXT_STEP))
+}
+
+/// Whether a context id is one of those that a rank chooses as a leader.
+fn is_of(rank: u32, context: ContextId) -> bool {
+    let (code, bits) = code_of(rank);
+    let room = NUMBER_BITS.checked_sub(bits);
+    room.is_some_and(|room| u64::from(context.0 / CONTEXT_STEP) >> room == code)
 }
 
 /// The Elias delta code of `rank + 1`, and its length in bits. Ranks are coded plus one because 0 has no code.
@@ -148,9 +157,18 @@ mod tests {
         let mut contexts = Contexts::new(5, u32::MAX);
         let first = contexts.reserve().unwrap();
         let second = contexts.reserve().unwrap();
-        contexts.release(first);
-        contexts.release(second);
+        assert!(contexts.release(first) && contexts.release(second));
         assert_eq!(contexts.reserve(), Some(second));
+    }
+
+    #[test]
+    fn a_context_of_another_rank_is_not_released() {
+        let mut contexts = Contexts::new(5, u32::MAX);
+        let own = contexts.reserve().unwrap();
+        for other in [nth_of(4, 0), nth_of(6, 0), contexts.lowest_free(0)] {
+            assert!(!contexts.release(other.unwrap()));
+        }
+        assert!(contexts.release(own));
     }
 
     #[test]

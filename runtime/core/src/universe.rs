@@ -427,10 +427,11 @@ impl Universe {
         Some(context)
     }
 
-    /// Returns the context id that was reserved last, if it is not needed.
+    /// Returns a reserved context id that is not needed. Does nothing if another process has reserved it.
     pub fn release_context(&mut self, context: ContextId) {
-        self.comms.release_context(context);
-        self.messages.pump.fabric.unclaim_board(context.0);
+        if self.comms.release_context(context) {
+            self.messages.pump.fabric.unclaim_board(context.0);
+        }
     }
 
     /// Registers a new communicator, and takes this process's seat at the communicator's board, if there is one.
