@@ -218,33 +218,34 @@ impl ContextMembers {
 
     /// The maximum of the members' words. The words go up a tree to the leader, from leader to leader, and the result
     /// goes down again.
+    ///
+    /// A member that cannot reach another one passes on `UNREACHED` instead and still answers its children: members of
+    /// the other group do not detect that a member of this group is lost.
     async fn highest(&self, mpi: Mpi, word: u32) -> Outcome<u32> {
         let (lane, rank, size) = (self.lane, self.rank, self.group.size());
         let member = |rank: u32| self.group.peer(rank).filter(|_| rank < size);
-        let (mut highest, mut span) = (word, 1);
+        let (mut highest, mut span, mut failed) = (word, 1, None);
         while span < size && rank & span == 0 {
             if let Some(child) = member(rank + span) {
-                highest = highest.max(receive_word(mpi, lane, child).await?);
+                let received = receive_word(mpi, lane, child).await;
+                highest = highest.max(or_unreached(received, &mut failed));
             }
             span <<= 1;
         }
-        let mut failed = None;
         if rank != 0 {
             if let Some(parent) = member(rank - span) {
-                highest = exchange_word(mpi, lane, parent, highest).await?;
+                let result = exchange_word(mpi, lane, parent, highest).await;
+                highest = or_unreached(result, &mut failed);
             }
         } else if let Some((lane, leader)) = self.other {
-            match exchange_word(mpi, lane, leader, highest).await {
-                Ok(word) => highest = highest.max(word),
-                // The members of this group do not detect that the other leader is lost, so the leader sends them
-                // `UNREACHED`.
-                Err(error) => (highest, failed) = (UNREACHED, Some(error)),
-            }
+            let received = exchange_word(mpi, lane, leader, highest).await;
+            highest = highest.max(or_unreached(received, &mut failed));
         }
         while span > 1 {
             span >>= 1;
             if let Some(child) = member(rank + span) {
-                send_word(mpi, lane, child, highest).await?;
+                // This fails if the child is lost. If there is another round, it fails when it needs the child's word.
+                let _ = send_word(mpi, lane, child, highest).await;
             }
         }
         match (failed, highest) {
@@ -254,6 +255,14 @@ impl ContextMembers {
             (None, highest) => Ok(highest),
         }
     }
+}
+
+/// The word that was received, or else `UNREACHED`. The first error is kept in `failed`.
+fn or_unreached(received: Outcome<u32>, failed: &mut Option<runtime::Error>) -> u32 {
+    received.unwrap_or_else(|error| {
+        failed.get_or_insert(error);
+        UNREACHED
+    })
 }
 
 /// Sends a word to a process and receives one from it: between two leaders, or from a member to its parent in the tree,
@@ -325,5 +334,5 @@ async fn ended(mpi: Mpi, request: RequestId) -> Outcome<()> {
 const WORD: usize = size_of::<u32>();
 /// Sent instead of a context id by a process that has none left to propose.
 const NONE_LEFT: u32 = u32::MAX - 1;
-/// Sent instead of a context id by a leader if the other leader is lost.
+/// Sent instead of a context id if a member cannot be reached.
 const UNREACHED: u32 = u32::MAX;
