@@ -27,12 +27,20 @@ int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "abort";
     int who = argc > 2 ? atoi(argv[2]) : 0, code = argc > 3 ? atoi(argv[3]) : 1;
+    if (!strcmp(way, "abort-before-init"))
+        MPI_Abort(MPI_COMM_WORLD, code);
     if (!strcmp(way, "before-init") && getenv("RMPI_RANK") && atoi(getenv("RMPI_RANK")) == who)
         return code;
     start(&argc, &argv);
     if (!strcmp(way, "after-finalize")) {
         MPI_Finalize();
         return rank == who ? code : 0;
+    }
+    if (!strcmp(way, "abort-after-finalize")) {
+        MPI_Finalize();
+        if (rank == who)
+            MPI_Abort(MPI_COMM_WORLD, code);
+        return 0;
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (!strncmp(way, "at-exit", 7)) {

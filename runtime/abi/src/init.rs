@@ -226,18 +226,36 @@ pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
+    let phase = process::phase();
+    let print = || eprintln!("{}: {}", process::identity(), abort_text(phase, code));
+    // After finalization this process is not in the job any more, so nobody takes its report.
+    if phase == ProcessPhase::Finalized {
+        print();
+        process::leave(code);
+    }
     // Another MPI's launcher may end this process as soon as it gets the report. So if there is no daemon of rmpi, the
     // message is printed before the report.
     let is_reported = report(runtime::DaemonLink::has_daemon);
     if !is_reported {
-        let who = process::identity();
-        eprintln!("{who}: MPI_Abort was called with code {code}");
+        print();
     }
     if !report(|link| link.abort(code).is_ok()) && is_reported {
-        let who = process::identity();
-        eprintln!("{who}: MPI_Abort was called with code {code}");
+        print();
     }
     process::leave(code)
+}
+
+/// What is printed of a call of `MPI_Abort`.
+fn abort_text(phase: ProcessPhase, code: c_int) -> String {
+    let when = match phase {
+        ProcessPhase::Before => " before MPI_Init",
+        ProcessPhase::Running => "",
+        ProcessPhase::Finalized => {
+            " after MPI_Finalize, where it ends this process only (MPI 5.0 section 11.4); \
+             to end the job, call it before MPI_Finalize"
+        }
+    };
+    format!("MPI_Abort was called with code {code}{when}")
 }
 
 /// `MPI_Is_thread_main`.
