@@ -8,6 +8,8 @@ mod half;
 mod long;
 mod quad;
 
+use std::cmp::Ordering;
+
 use crate::datatype::{Basic, BasicItem, Float, ScalarType};
 
 /// A predefined operation.
@@ -275,7 +277,8 @@ impl ComplexPart<8> for f64 {
 }
 
 /// Reduces pairs of value and index. `minimum`: whether the result is the pair with the lower value, not the one with
-/// the higher value. If two values are equal, the result has the lower index.
+/// the higher value. If two values are equal, the result has the lower index. A NaN loses against every number, and two
+/// NaNs count as equal, so the result does not depend on the order of the pairs.
 fn reduce_pairs(
     minimum: bool,
     value: ScalarType,
@@ -288,34 +291,37 @@ fn reduce_pairs(
     for (to, from) in inout.chunks_exact_mut(item).zip(input.chunks_exact(item)) {
         let (a, i) = from.split_at(value_bytes);
         let (b, j) = to.split_at(value_bytes);
-        let values = compare(value, a, b).ok_or(Undefined)?;
-        let better = if minimum {
-            values.is_lt()
-        } else {
-            values.is_gt()
-        };
-        let lower = compare(index, i, j).ok_or(Undefined)?.is_lt();
-        if better || values.is_eq() && lower {
+        let values = compare(value, minimum, a, b).ok_or(Undefined)?;
+        let indices = compare(index, true, i, j).ok_or(Undefined)?;
+        if values.then(indices).is_lt() {
             to.copy_from_slice(from);
         }
     }
     Ok(())
 }
 
-/// The order of two numbers; `None`: numbers of this type are not compared. If either number is a NaN, `a` counts as
-/// greater.
-fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
-    fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+/// The order of two numbers, ascending or else descending, NaNs last; `None`: numbers of this type are not compared.
+fn compare(scalar: ScalarType, ascending: bool, a: &[u8], b: &[u8]) -> Option<Ordering> {
+    fn order<T: OpNumber<N>, const N: usize>(
+        ascending: bool,
+        a: &[u8],
+        b: &[u8],
+    ) -> Option<Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));
-        Some(a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Greater))
+        let is_nan = |number: T| number.partial_cmp(&number).is_none();
+        let numbers = match ascending {
+            true => a.partial_cmp(&b),
+            false => b.partial_cmp(&a),
+        };
+        Some(numbers.unwrap_or_else(|| is_nan(a).cmp(&is_nan(b))))
     }
     match scalar {
-        ScalarType::Signed(2) => order::<i16, 2>(a, b),
-        ScalarType::Signed(4) => order::<i32, 4>(a, b),
-        ScalarType::Signed(8) => order::<i64, 8>(a, b),
-        ScalarType::Float(Float::Single) => order::<f32, 4>(a, b),
-        ScalarType::Float(Float::Double) => order::<f64, 8>(a, b),
-        ScalarType::Float(Float::Long) => order::<long::Long, 16>(a, b),
+        ScalarType::Signed(2) => order::<i16, 2>(ascending, a, b),
+        ScalarType::Signed(4) => order::<i32, 4>(ascending, a, b),
+        ScalarType::Signed(8) => order::<i64, 8>(ascending, a, b),
+        ScalarType::Float(Float::Single) => order::<f32, 4>(ascending, a, b),
+        ScalarType::Float(Float::Double) => order::<f64, 8>(ascending, a, b),
+        ScalarType::Float(Float::Long) => order::<long::Long, 16>(ascending, a, b),
         _ => None,
     }
 }
@@ -462,6 +468,26 @@ mod tests {
             let mut inout = pair(b.0, b.1);
             reduce(op, &basic, &pair(a.0, a.1), &mut inout).unwrap();
             assert_eq!(inout, pair(expected.0, expected.1), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn minloc_and_maxloc_take_a_number_rather_than_a_nan_in_any_order() {
+        let pair = |(v, i): (f64, i32)| [&v.to_ne_bytes()[..], &i.to_ne_bytes()].concat();
+        let basic = Basic::of_pair(ScalarType::Float(Float::Double), ScalarType::Signed(4));
+        for op in [Op::Minloc, Op::Maxloc] {
+            for (wins, loses) in [
+                ((1.0, 5), (f64::NAN, 3)),
+                ((f64::INFINITY, 5), (f64::NAN, 3)),
+                ((f64::NEG_INFINITY, 5), (f64::NAN, 3)),
+                ((f64::NAN, 3), (-f64::NAN, 5)),
+            ] {
+                for (input, inout) in [(wins, loses), (loses, wins)] {
+                    let mut inout = pair(inout);
+                    reduce(op, &basic, &pair(input), &mut inout).unwrap();
+                    assert_eq!(inout, pair(wins), "{op:?} of {input:?} and another");
+                }
+            }
         }
     }
 }
