@@ -208,6 +208,31 @@ static void s5_3_wrong_arguments(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+// A buffer that ends within the integer: its two bytes are not taken for the short after it.
+static void s5_3_too_short_to_unpack(void)
+{
+    struct {
+        int number;
+        short next;
+    } got = {-1, -1};
+    int lengths[2] = {1, 1};
+    MPI_Aint places[2] = {0, sizeof(int)}, at = 0;
+    MPI_Datatype parts[2] = {MPI_INT, MPI_SHORT}, type;
+    MPI_Type_create_struct(2, lengths, places, parts, &type);
+    MPI_Type_commit(&type);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int bytes = 0; bytes < 6; bytes++) {
+        FAILS(MPI_Unpack_external("external32", room, bytes, &at, &got, 1, type), MPI_ERR_TRUNCATE);
+        EQUAL(at, 0);
+        EQUAL(got.number, -1);
+        EQUAL(got.next, -1);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Type_free(&type);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -219,5 +244,6 @@ int main(int argc, char **argv)
     RUN(s14_5_2_long_doubles);
     RUN(s5_3_structures);
     RUN(s5_3_wrong_arguments);
+    RUN(s5_3_too_short_to_unpack);
     return finish();
 }

@@ -6,8 +6,8 @@ use super::basic::{Float, ScalarType};
 use super::signature::TypeSignature;
 
 impl TypeSignature {
-    /// Converts `count` items to external32. `native`: their bytes without gaps. An incomplete element at the end is
-    /// left out.
+    /// Converts `count` items to external32. `native`: their bytes without gaps. The result ends before the first element
+    /// that is incomplete.
     #[must_use]
     pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
         let mut from = native;
@@ -16,6 +16,8 @@ impl TypeSignature {
             let turn = ElementConversion::of(scalar, external);
             for _ in 0..elements {
                 let Some((element, rest)) = from.split_at_checked(turn.native) else {
+                    // The elements of the next runs may be smaller than what is left.
+                    from = &[];
                     return;
                 };
                 turn.encode(element, &mut to);
@@ -26,7 +28,7 @@ impl TypeSignature {
     }
 
     /// Converts `count` items from external32 to native bytes without gaps. `external` must have the bytes of `count`
-    /// items; if it is shorter, the result is incomplete.
+    /// items; if it is shorter, the result ends before the first element that is incomplete.
     #[must_use]
     pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
         let mut from = external;
@@ -35,6 +37,8 @@ impl TypeSignature {
             let turn = ElementConversion::of(scalar, bytes);
             for _ in 0..elements {
                 let Some((element, rest)) = from.split_at_checked(turn.external) else {
+                    // The elements of the next runs may be smaller than what is left.
+                    from = &[];
                     return;
                 };
                 turn.decode(element, &mut to);
@@ -204,6 +208,20 @@ mod tests {
         assert_eq!(both.signature.external, 8);
         assert_eq!(both.signature.decode(1, &external), native);
         assert_eq!(both.signature.decode(1, &external[..5]).len(), 4);
+    }
+
+    #[test]
+    fn external32_ends_before_an_incomplete_element_even_if_smaller_ones_follow() {
+        let (long, byte) = (
+            basic(ScalarType::Signed(8), 4),
+            basic(ScalarType::Signed(1), 1),
+        );
+        let blocks =
+            [(&long, 0, 1), (&byte, 8, 2)].map(|(of, at, count)| TypeBlock { count, at, of });
+        let both = Datatype::blocks(blocks.into_iter()).unwrap();
+        assert!(both.signature.decode(1, &[1, 2, 3]).is_empty());
+        assert_eq!(both.signature.decode(2, &[0, 0, 0, 1, 2, 3, 4]).len(), 10);
+        assert!(both.signature.encode(1, &[1, 2, 3]).is_empty());
     }
 
     #[test]
