@@ -58,7 +58,8 @@ impl OneWayStream {
         Ok(())
     }
 
-    /// Sends all messages of a batch; returns when the peer has acknowledged them.
+    /// Sends all messages of a batch; returns when the peer has acknowledged them, or with a time-out if it acknowledges
+    /// nothing new for [`STUCK_AFTER`](super::STUCK_AFTER).
     pub(super) fn send_packets(
         &self,
         socket: &UdpSocket,
@@ -89,13 +90,21 @@ impl OneWayStream {
             let mut answer = [0; 8];
             match socket.recv(&mut answer) {
                 Ok(_) => {
-                    acknowledged = acknowledged.max(u64::from_le_bytes(answer)).min(next);
-                    (limit, acknowledged_at) = (SpinLimit::default(), Instant::now());
+                    let number = u64::from_le_bytes(answer).min(next);
+                    // A repeated acknowledgement does not extend the time limit: the peer may send these for ever.
+                    if number > acknowledged {
+                        (acknowledged, limit) = (number, SpinLimit::default());
+                    } else {
+                        limit.check()?;
+                    }
+                    acknowledged_at = Instant::now();
                 }
                 Err(error) => {
                     // If the peer has closed its socket, this is no failure: the peer has sent its last acknowledgement
-                    // before that, and a later `recv` returns it.
-                    if !is_closed(&error) {
+                    // before that, and a later `recv` returns it unless it was lost.
+                    if is_closed(&error) {
+                        limit.check()?;
+                    } else {
                         self.retry(error, &mut limit)?;
                     }
                     if room == 0 && acknowledged_at.elapsed() > LOST_AFTER {
@@ -127,13 +136,18 @@ impl OneWayStream {
                     continue;
                 }
             };
-            limit = SpinLimit::default();
+            let before = expected;
             for packet in train[..bytes].chunks_exact(PACKET_BYTES) {
                 if read_number(packet) == Some(expected) {
                     let payload = buffers.packet(expected, in_message);
                     payload.copy_from_slice(&packet[HEAD_BYTES..][..payload.len()]);
                     expected += 1;
                 }
+            }
+            if expected > before {
+                limit = SpinLimit::default();
+            } else {
+                limit.check()?;
             }
             // No later acknowledgement can replace the last one if it is lost, so the last one is sent three times. The
             // peer may close its socket after the first of the three, so errors of these sends are ignored.
@@ -226,6 +240,60 @@ mod tests {
         for size in [1, 1024, 4096, 65_536, 100_000] {
             assert!(batch(TcpTask::Packets, size) > 0.0);
         }
+    }
+
+    /// Sends packets to a peer whose socket `peer` gets; returns how the sender ends.
+    fn send_to(peer: impl FnOnce(UdpSocket) + Send + 'static) -> io::Result<()> {
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let mut line = OneWayStream::new(listener.accept().unwrap().0).unwrap();
+            peer(line.open_udp(TcpTask::Packets).unwrap());
+        });
+        let mut line = OneWayStream::new(TcpStream::connect(at).unwrap()).unwrap();
+        let socket = line.open_udp(TcpTask::Packets).unwrap();
+        let job = TcpBatch {
+            task: TcpTask::Packets,
+            way: SocketUse::NON_BLOCKING[1],
+            size: 1,
+            count: 20,
+        };
+        line.wait = job.way.wait;
+        let sent = line.send_packets(&socket, job, &mut Buffers::new(job.size));
+        drop(socket);
+        other.join().unwrap();
+        sent
+    }
+
+    #[test]
+    fn the_sender_ends_if_the_last_acknowledgements_are_lost() {
+        let sent = send_to(drop);
+        assert_eq!(sent.unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn the_sender_ends_if_the_peer_acknowledges_nothing_new() {
+        let (ended, is_ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let sent = send_to(|socket| {
+                let mut train = vec![0; 1 << 16];
+                let is_open = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+                while socket
+                    .recv(&mut train)
+                    .err()
+                    .is_none_or(|error| is_open(&error))
+                {
+                    // The send fails when the sender has closed its socket.
+                    if socket.send(&0_u64.to_le_bytes()).is_err() {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            ended.send(sent.unwrap_err().kind()).unwrap();
+        });
+        let ending = is_ended.recv_timeout(4 * super::super::STUCK_AFTER);
+        assert_eq!(ending, Ok(ErrorKind::TimedOut));
     }
 
     #[test]
