@@ -17,6 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHasher;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -59,6 +60,8 @@ pub(super) struct Leader {
 struct GuestSeat {
     rank: u32,
     socket: OwnedFd,
+    /// Messages for which the socket had no room yet, oldest first.
+    unsent: VecDeque<Vec<u8>>,
 }
 
 /// A rank that receives the segment from its leader.
@@ -84,10 +87,13 @@ impl NodeRole {
     }
 
     /// Reports that this process has finalized MPI: its exit is not a failure from now on.
-    pub(super) fn part(&self, rank: u32) {
+    pub(super) fn part(&mut self, rank: u32) {
         match self {
             Self::None => {}
-            Self::Leader(leader) => leader.broadcast(&ToRank::Finalized { rank }),
+            Self::Leader(leader) => {
+                leader.broadcast(&ToRank::Finalized { rank });
+                leader.deliver();
+            }
             Self::Guest(guest) => {
                 let message = ToDaemon::Finalized { rank }.encode();
                 // The send may fail because the leader has exited. Then it needs no message.
@@ -185,7 +191,7 @@ impl Leader {
                     self.rank
                 )));
             }
-            self.guests.push(GuestSeat { rank, socket });
+            self.guests.push(GuestSeat::new(rank, socket));
         }
         Ok(())
     }
@@ -239,10 +245,12 @@ impl Leader {
         Ok(())
     }
 
-    /// Checks for guests that have exited, and reports failures to the other guests.
+    /// Checks for guests that have exited, and reports failures to the other guests. Also sends messages that are not
+    /// sent yet.
     fn check_guests(&mut self) {
         let mut place = 0;
-        while let Some(seat) = self.guests.get(place) {
+        while let Some(seat) = self.guests.get_mut(place) {
+            seat.send();
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
             let received = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
             let is_over = match received {
@@ -268,13 +276,52 @@ impl Leader {
         }
     }
 
-    fn broadcast(&self, message: &ToRank) {
+    fn broadcast(&mut self, message: &ToRank) {
         let message = message.encode();
-        for seat in &self.guests {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // The send fails if the guest has exited, which does not matter. It also fails if the guest has left very
-            // many messages unread; then this message is lost.
-            let _ = rustix::net::send(&seat.socket, &message, flags);
+        for seat in &mut self.guests {
+            seat.unsent.push_back(message.clone());
+            seat.send();
+        }
+    }
+
+    /// Waits until all messages are sent to the guests that still take part, but at most for [`DELIVERY_TIMEOUT`]. A
+    /// guest that misses the last one, [`ToRank::Finalized`], takes the exit of this process for a failure.
+    fn deliver(&mut self) {
+        let since = Instant::now();
+        loop {
+            self.check_guests();
+            let waiting = self.guests.iter().filter(|seat| !seat.unsent.is_empty());
+            let mut sockets: Vec<PollFd<'_>> = waiting
+                .map(|seat| PollFd::new(&seat.socket, PollFlags::IN | PollFlags::OUT))
+                .collect();
+            if sockets.is_empty() || since.elapsed() > DELIVERY_TIMEOUT {
+                return;
+            }
+            // The result does not matter, because all sockets are tried again.
+            let _ = poll(&mut sockets, Some(&DELIVERY_INTERVAL));
+        }
+    }
+}
+
+impl GuestSeat {
+    fn new(rank: u32, socket: OwnedFd) -> Self {
+        Self {
+            rank,
+            socket,
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// Sends messages until the socket is full or none is left.
+    fn send(&mut self) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while let Some(message) = self.unsent.front() {
+            match rustix::net::send(&self.socket, message, flags) {
+                Ok(_) => drop(self.unsent.pop_front()),
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => return,
+                // The guest has exited, so it needs no message.
+                Err(_) => return self.unsent.clear(),
+            }
         }
     }
 }
@@ -431,5 +478,84 @@ const MAX_WAITING: i32 = 4096;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a message: it contains the ranks of the node.
 const LONGEST_BOOT: usize = 1 << 19;
+/// How long a leader that has finalized MPI waits for guests whose sockets are full.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two attempts to send to such guests, if no socket becomes ready before.
+const DELIVERY_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
 /// A launcher that ends a job has ended every rank after this time.
 const LAUNCHER_GRACE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::socketpair;
+
+    use super::*;
+
+    /// A leader, rank 0, and its guest, rank 1.
+    fn leader_and_guest() -> (Leader, NodeGuest) {
+        let (socket, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let leader = Leader {
+            rank: 0,
+            listener: None,
+            guests: vec![GuestSeat::new(1, socket)],
+            lost: VecDeque::new(),
+        };
+        let guest = NodeGuest {
+            socket: other,
+            leader: Some(0),
+            is_over: false,
+        };
+        (leader, guest)
+    }
+
+    #[test]
+    fn messages_to_a_guest_with_a_full_socket_arrive_later() {
+        let (mut leader, mut guest) = leader_and_guest();
+        for rank in 2..MANY {
+            let why = ENDED.to_owned();
+            leader.broadcast(&ToRank::Lost { rank, why });
+        }
+        assert!(!leader.guests[0].unsent.is_empty());
+        // The leader has finalized MPI, and exits.
+        let exit = std::thread::spawn(move || NodeRole::Leader(leader).part(0));
+        for rank in 2..MANY {
+            let lost = loop {
+                if let Some((lost, _)) = guest.next_lost() {
+                    break lost;
+                }
+                std::thread::yield_now();
+            };
+            assert_eq!(lost, rank);
+        }
+        exit.join().unwrap();
+        assert_eq!(guest.next_lost(), None);
+        assert!(guest.is_over);
+    }
+
+    #[test]
+    fn a_guest_that_has_finalized_is_not_waited_for() {
+        let (mut leader, guest) = leader_and_guest();
+        for rank in 2..MANY {
+            let why = ENDED.to_owned();
+            leader.broadcast(&ToRank::Lost { rank, why });
+        }
+        let mut guest = NodeRole::Guest(guest);
+        guest.part(1);
+        let since = Instant::now();
+        NodeRole::Leader(leader).part(0);
+        assert!(since.elapsed() < DELIVERY_TIMEOUT);
+        drop(guest);
+    }
+
+    /// More messages than a socket has room for.
+    const MANY: u32 = 5000;
+}
