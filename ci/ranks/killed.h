@@ -7,7 +7,7 @@
 static int victim;
 
 // Checks the error of a call that needed the victim: the message names the victim and the signal.
-static void told_of(int error, const char *what)
+UNUSED static void told_of(int error, const char *what)
 {
     char text[MPI_MAX_ERROR_STRING], name[32];
     int length;
