@@ -147,13 +147,7 @@ int main(int argc, char **argv)
         CHECK(through >= WARM || !on_one_host(), "the gates of the living are closed");
         close_pair(&own);
     }
-    int wrong = check_errors, all = 0;
-    MPI_Reduce(&wrong, &all, 1, MPI_INT, MPI_SUM, 0, living);
-    MPI_Comm_free(&living);
     GOOD(MPI_T_pvar_session_free(&session));
     GOOD(MPI_T_finalize());
-    MPI_Finalize();
-    if (rank == 0 && all == 0)
-        puts("the others are through");
-    return 0;
+    return finish_living(living);
 }

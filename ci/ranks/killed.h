@@ -17,4 +17,17 @@ UNUSED static void told_of(int error, const char *what)
     CHECK(strstr(text, name) && strstr(text, "SIGKILL"), "%s: \"%s\"", what, text);
 }
 
+// Ends a rank that was not killed; `living` are all of these. Rank 0 prints a line if none of them found an error.
+// Returns the exit code of main.
+UNUSED static int finish_living(MPI_Comm living)
+{
+    int wrong = check_errors, all = 0;
+    MPI_Reduce(&wrong, &all, 1, MPI_INT, MPI_SUM, 0, living);
+    MPI_Comm_free(&living);
+    MPI_Finalize();
+    if (rank == 0 && all == 0)
+        puts("the others are through");
+    return 0;
+}
+
 #endif
