@@ -95,8 +95,8 @@ pub struct Icrc(Hasher);
 impl Icrc {
     /// Begins with the headers: IP and UDP, then the BTH and what follows it.
     #[inline]
-    pub fn new(network: impl Into<IcrcPrefix>, headers: &[u8]) -> Self {
-        let mut icrc = Self(Hasher::new_with_initial(network.into().crc));
+    pub fn new(prefix: impl Into<IcrcPrefix>, headers: &[u8]) -> Self {
+        let mut icrc = Self(Hasher::new_with_initial(prefix.into().crc));
         // Every update takes a fixed time beside that for its bytes.
         if let Some((head, rest)) = headers.split_first_chunk::<MASKED_BYTES>() {
             let mut head = *head;
@@ -132,29 +132,29 @@ impl Icrc {
 
 /// The packet without its ICRC; `None`: the ICRC is wrong.
 #[inline]
-pub fn verify(network: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
+pub fn verify(prefix: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
-    (Icrc::new(network, packet).finish() == *icrc).then_some(packet)
+    (Icrc::new(prefix, packet).finish() == *icrc).then_some(packet)
 }
 
 /// The packet without its ICRC; `None`: the ICRC is wrong for every possible IPv4 id. This is for a receiver that does
-/// not see the identification field of the IPv4 header, which each system chooses freely: `network` has 0 in that
+/// not see the identification field of the IPv4 header, which each system chooses freely: `prefix` has 0 in that
 /// field. Of corrupt packets, one in 65,536 is accepted; with [`verify`] it is one in 2^32.
 ///
 /// A CRC is linear: an id contributes the CRC of its own 16 bits, advanced over the bytes that follow it. So the
 /// difference between the computed and the received ICRC, moved back over as many bytes, must fit in 16 bits.
-pub fn verify_but_id(network: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
-    let network = network.into();
+pub fn verify_but_id(prefix: impl Into<IcrcPrefix>, carried: &[u8]) -> Option<&[u8]> {
+    let prefix = prefix.into();
     let (packet, icrc) = carried.split_last_chunk()?;
-    let assumed = Icrc::new(network, packet).finish();
+    let assumed = Icrc::new(prefix, packet).finish();
     let difference = u32::from_le_bytes(assumed) ^ u32::from_le_bytes(*icrc);
     if difference == 0 {
         return Some(packet);
     }
-    if network.bytes_from_id == 0 {
+    if prefix.bytes_from_id == 0 {
         return None;
     }
-    let from_id = usize::from(network.bytes_from_id) + packet.len();
+    let from_id = usize::from(prefix.bytes_from_id) + packet.len();
     let id = multiplied(difference, back_over(from_id));
     u16::try_from(id).is_ok().then_some(packet)
 }

@@ -27,7 +27,7 @@ struct FrameBurst {
     peer: u32,
     /// Number of the burst, truncated.
     number: u32,
-    /// Time of the last frame from the last of the first ones on, in units of 1024 ns, truncated.
+    /// Time of the last frame from number `first_frames` on, in units of 1024 ns, truncated.
     last: u32,
     /// Number of frames; from some number on only modulo [`MOST_DEFERRED`].
     frames: u16,
@@ -105,8 +105,8 @@ impl FrameBursts {
         let now = (clock_ns() / UNIT_NS) as u32;
         let before = std::mem::replace(&mut burst.last, now);
         if burst.frames == burst.first_frames {
-            let is_short = burst.first_frames == FIRST_AFTER_LONG;
-            if is_short && now.wrapping_sub(before) > LONG_AGO_UNITS {
+            let follows_long = burst.first_frames == FIRST_AFTER_LONG;
+            if follows_long && now.wrapping_sub(before) > LONG_AGO_UNITS {
                 burst.first_frames = FIRST_FRAMES;
             }
             return false;

@@ -54,7 +54,7 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct FramePayload<'a> {
     /// The part of the ICRC that covers the IP and UDP headers.
-    pub network: IcrcPrefix,
+    pub prefix: IcrcPrefix,
     /// The packet and its ICRC.
     pub bytes: &'a [u8],
     /// Address and port of the sender.
@@ -71,8 +71,8 @@ impl<'a> FramePayload<'a> {
     /// some id is accepted.
     pub fn verified(&self) -> Option<&'a [u8]> {
         match self.is_id_unknown {
-            true => icrc::verify_but_id(self.network, self.bytes),
-            false => icrc::verify(self.network, self.bytes),
+            true => icrc::verify_but_id(self.prefix, self.bytes),
+            false => icrc::verify(self.prefix, self.bytes),
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> FramePayload<'a> {
         let udp = datagram.get(ip.bytes..)?;
         let [from_port, to_port] = [udp.first_chunk::<2>()?, udp.get(2..4)?.first_chunk::<2>()?];
         (u16::from_be_bytes(*to_port) == port).then_some(Self {
-            network: IcrcPrefix::from(&network),
+            prefix: IcrcPrefix::from(&network),
             bytes,
             from: (ip.source, u16::from_be_bytes(*from_port)).into(),
             is_marked: ip.traffic & 3 == 3,
@@ -105,7 +105,7 @@ pub(super) struct RecentHeads([Option<RecentHead>; RECENT_HEADS]);
 #[derive(Clone, Copy, Debug)]
 struct RecentHead {
     head: [u8; HEAD_BYTES_MAX],
-    network: IcrcPrefix,
+    prefix: IcrcPrefix,
     from: SocketAddr,
     is_marked: bool,
     /// Length of the packet and its ICRC.
@@ -141,7 +141,7 @@ impl RecentHeads {
             && recent.head.first_chunk() == Some(head)
         {
             return Some(FramePayload {
-                network: recent.network,
+                prefix: recent.prefix,
                 bytes: rest.get(..recent.bytes)?,
                 from: recent.from,
                 is_marked: recent.is_marked,
@@ -155,7 +155,7 @@ impl RecentHeads {
             whole[..HEAD].copy_from_slice(head);
             *recent = Some(RecentHead {
                 head: whole,
-                network: carried.network,
+                prefix: carried.prefix,
                 from: carried.from,
                 is_marked: carried.is_marked,
                 bytes: carried.bytes.len(),

@@ -59,7 +59,7 @@ fn first_packet_waits_for_arp_resolution() {
             there.local(),
             u16::try_from(packet.len() - 4).unwrap(),
         );
-        assert_eq!(carried.network, IcrcPrefix::from(&assumed.unwrap()));
+        assert_eq!(carried.prefix, IcrcPrefix::from(&assumed.unwrap()));
     }
     assert!(has_right_checksum(&first) && has_right_checksum(&second));
 }
@@ -101,7 +101,7 @@ fn headers_are_right_for_every_length_and_receiver() {
             let carried = there.receive(0, &frame).unwrap();
             let anew = FramePayload::parse(&frame, addresses[1], 4791).unwrap();
             assert_eq!(carried.bytes.len(), bytes);
-            assert_eq!(carried.network, anew.network, "{bytes} bytes");
+            assert_eq!(carried.prefix, anew.prefix, "{bytes} bytes");
         }
         assert_eq!(here.wrap(0, &mut [0; 61], 20, to), None, "too short");
         assert_eq!(here.wrap(0, &mut [0; 70_000], 65_530, to), None, "too long");
@@ -127,7 +127,7 @@ fn recently_parsed_headers_do_not_hide_a_change() {
             for frame in [&changed[..], &whole[..whole.len() - 1], whole] {
                 let anew = FramePayload::parse(frame, addresses[1], 4791);
                 let recent = there.receive(0, frame);
-                let of = |it: FramePayload<'_>| (it.network, it.bytes.len(), it.from, it.is_marked);
+                let of = |it: FramePayload<'_>| (it.prefix, it.bytes.len(), it.from, it.is_marked);
                 assert_eq!(recent.map(of), anew.map(of), "bit {bit}");
             }
         }
@@ -272,7 +272,7 @@ fn ipv6_neighbours_are_discovered() {
     assert_eq!((carried.bytes, carried.from), (&b"first"[..], here.local()));
     assert!(!carried.is_marked);
     let assumed = NetworkHeaders::assumed(here.local(), there.local(), 1).unwrap();
-    assert_eq!(carried.network, IcrcPrefix::from(&assumed));
+    assert_eq!(carried.prefix, IcrcPrefix::from(&assumed));
     let mut marked = first.clone();
     marked[15] |= 0x30;
     assert!(there.receive(0, &marked).unwrap().is_marked);

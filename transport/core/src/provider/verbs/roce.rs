@@ -7,7 +7,7 @@
 //! | `port.rs`                  | the calls of `VerbsPort` |
 //! | `open.rs`                  | the address and attributes of a port |
 //! | `carrier.rs`               | the interface to carriers of packets |
-//! | `udp.rs`                   | UDP as a carrier: a socket |
+//! | `udp.rs`                   | UDP as a carrier: its sockets |
 //! | `connected.rs`, `gso.rs`   | connected sockets, for sending only; segmentation offload |
 //! | `recv_socket.rs`, `recv_mode.rs` | a receiving socket; how it is read, depending on the packet rate |
 //! | `direct.rs`                | a second receiving socket, for the most frequent peer |

@@ -122,10 +122,10 @@ pub(super) fn of_datagram(
     bytes: &[u8],
     from: SocketAddr,
     local: SocketAddr,
-    network: IcrcPrefix,
+    prefix: IcrcPrefix,
 ) -> FramePayload<'_> {
     FramePayload {
-        network,
+        prefix,
         bytes,
         from,
         is_marked: false,

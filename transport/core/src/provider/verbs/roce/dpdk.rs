@@ -41,7 +41,7 @@ struct DpdkPacket {
     frame: usize,
     at: usize,
     bytes: usize,
-    network: IcrcPrefix,
+    prefix: IcrcPrefix,
     from: SocketAddr,
     is_marked: bool,
 }
@@ -100,7 +100,7 @@ impl Dpdk {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
                     bytes: carried.bytes.len(),
-                    network: carried.network,
+                    prefix: carried.prefix,
                     from: carried.from,
                     is_marked: carried.is_marked,
                 });
@@ -218,7 +218,7 @@ impl Carrier for Dpdk {
         let received = self.received.get(index)?;
         let frame = self.port.received(received.frame)?;
         Some(FramePayload {
-            network: received.network,
+            prefix: received.prefix,
             bytes: frame.get(received.at..received.at + received.bytes)?,
             from: received.from,
             is_marked: received.is_marked,

@@ -243,8 +243,8 @@ impl Carrier for Faulty {
         let received = self.received.get(index)?;
         let (bytes, from) = (&received.bytes, received.from);
         let recent = &mut RecentPrefixes::default();
-        let network = prefix_of(recent, bytes.len(), from, self.local)?;
-        Some(of_datagram(bytes, from, self.local, network))
+        let prefix = prefix_of(recent, bytes.len(), from, self.local)?;
+        Some(of_datagram(bytes, from, self.local, prefix))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

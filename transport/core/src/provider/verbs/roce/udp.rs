@@ -50,7 +50,7 @@ struct UdpPacket {
     bytes: usize,
     from: SocketAddr,
     /// `None`: it cannot be a packet.
-    network: Option<IcrcPrefix>,
+    prefix: Option<IcrcPrefix>,
 }
 
 impl Udp {
@@ -142,7 +142,7 @@ impl Udp {
                     at,
                     bytes,
                     from,
-                    network: prefix_of(&mut self.prefixes, bytes, from, self.local),
+                    prefix: prefix_of(&mut self.prefixes, bytes, from, self.local),
                 });
                 (at, left) = (at + bytes, left - bytes);
                 if left == 0 {
@@ -261,7 +261,7 @@ impl Carrier for Udp {
             .buffers
             .bytes
             .get(packet.at..packet.at + packet.bytes)?;
-        Some(of_datagram(bytes, packet.from, self.local, packet.network?))
+        Some(of_datagram(bytes, packet.from, self.local, packet.prefix?))
     }
 
     fn shows_room(&self) -> bool {

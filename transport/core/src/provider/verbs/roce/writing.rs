@@ -70,11 +70,11 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
 
     /// Queues a packet with a copy of its payload.
     pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
-        let Some(network) = self.prefix(outgoing) else {
+        let Some(prefix) = self.prefix(outgoing) else {
             return;
         };
         let buffer = self.carrier.buffer();
-        let bytes = buffer.and_then(|buffer| write(outgoing, regions, network, buffer));
+        let bytes = buffer.and_then(|buffer| write(outgoing, regions, prefix, buffer));
         if let Some(bytes) = bytes {
             self.carrier.push(bytes, outgoing.to);
         }
@@ -87,11 +87,11 @@ impl<'a, C: Carrier> PacketWriter<'a, C> {
         regions: &RoceRegions,
         at: (RoceSge, LentPart),
     ) {
-        let Some(network) = self.prefix(outgoing) else {
+        let Some(prefix) = self.prefix(outgoing) else {
             return;
         };
         let buffer = self.carrier.buffer();
-        let written = buffer.and_then(|buffer| write_head(outgoing, at, network, buffer));
+        let written = buffer.and_then(|buffer| write_head(outgoing, at, prefix, buffer));
         let Some((bytes, behind)) = written else {
             return;
         };
@@ -172,7 +172,7 @@ fn lent(
 fn write_head(
     outgoing: &OutgoingPacket<'_>,
     (piece, part): (RoceSge, LentPart),
-    network: IcrcPrefix,
+    prefix: IcrcPrefix,
     to: &mut [u8],
 ) -> Option<(usize, PacketRest)> {
     let at = outgoing.headers.write_to(to)?;
@@ -180,7 +180,7 @@ fn write_head(
         part,
         piece,
         pad: outgoing.pad(),
-        icrc: Icrc::new(network, to.get(..at)?),
+        icrc: Icrc::new(prefix, to.get(..at)?),
     };
     Some((at, behind))
 }
@@ -189,7 +189,7 @@ fn write_head(
 fn write(
     outgoing: &OutgoingPacket<'_>,
     regions: &RoceRegions,
-    network: IcrcPrefix,
+    prefix: IcrcPrefix,
     to: &mut [u8],
 ) -> Option<usize> {
     let bytes = outgoing.bytes();
@@ -205,6 +205,6 @@ fn write(
         PacketPayload::Sge(piece) => regions.gather(piece, payload).ok()?,
     }
     pad.fill(0);
-    *checksum = Icrc::new(network, packet).finish();
+    *checksum = Icrc::new(prefix, packet).finish();
     Some(bytes + ICRC_BYTES)
 }
